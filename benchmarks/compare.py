@@ -153,10 +153,10 @@ class _Comparison:
                 for target in _missing(phone.folder, case, recipe)
                 if compare_phones.runs(phone, target)
             ]
-            if wanted := list(dict.fromkeys([*missing, *(target for _, target in on_phones)])):
-                for backend in dict.fromkeys(target.backend for target in wanted):
+            if expected := list(dict.fromkeys([*missing, *(target for _, target in on_phones)])):
+                for backend in dict.fromkeys(target.backend for target in expected):
                     # All schemes of a format come from one export.
-                    self._make(case, [target for target in wanted if target.backend == backend])
+                    self._make(case, [target for target in expected if target.backend == backend])
                 for target in missing:
                     self._cell(case, target)
                     _write_page()
@@ -241,8 +241,8 @@ class _Comparison:
     def _worst(self, variant: Variant, reference: Variant) -> float:
         """Return the worst SQNR of some texts in dB, against fp32 PyTorch: that what is timed still is the model."""
         texts = self._texts[:: max(1, len(self._texts) // _JUDGED)][:_JUDGED]
-        truth, found = (self._outputs(one, texts) for one in (reference, variant))
-        return min(measures.sqnr_db(a, b) for a, b in zip(truth, found, strict=True))
+        true, found = (self._outputs(one, texts) for one in (reference, variant))
+        return min(measures.sqnr_db(a, b) for a, b in zip(true, found, strict=True))
 
     def _outputs(self, variant: Variant, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         with Worker(self._log) as worker:

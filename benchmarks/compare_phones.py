@@ -48,7 +48,9 @@ class Phone:
         asked = []
         for name, model in files:
             said = _shipped(name, model)
-            asked.append(phones.Asked(name, model, said, phones.requests_of(SETTINGS, model, said, texts, self.device)))
+            asked.append(
+                phones.TimedFile(name, model, said, phones.requests_of(SETTINGS, model, said, texts, self.device))
+            )
         out = BUILD / f"benchmark-{self.device.name}" / files[0][0]
         return [one.record for one in phones.in_turns(asked, out, self.device.name, self.transport, tell)]
 

@@ -12,7 +12,7 @@ from pipeline import artifact
 from pipeline.cli.progress import print_error
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, PipelineError
 from pipeline.ship import contribution
-from pipeline.ship.contribution import Held
+from pipeline.ship.contribution import ContributedRecord
 
 HERE = Path(__file__).parent / "devices"
 PAGE = "RESULTS.md"
@@ -24,7 +24,7 @@ def main(given: Sequence[str] | None = None, root: Path = HERE) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something is wrong")
     options = parser.parse_args(given)
     try:
-        found = contribution.held(root)
+        found = contribution.contributed_records(root)
     except PipelineError as error:
         print_error(str(error))
         return error.exit_code
@@ -42,7 +42,7 @@ def main(given: Sequence[str] | None = None, root: Path = HERE) -> int:
     return EXIT_GATE_FAILED if refused or (options.check and stale) else EXIT_DONE
 
 
-def _page(found: Sequence[Held]) -> str:
+def _page(found: Sequence[ContributedRecord]) -> str:
     lines = ["# Phones", "", "Written by `python -m benchmarks.device_records`; nothing here is written by hand.", ""]
     good = [one for one in found if not one.reason]
     lines += contribution.table(good) if good else ["No phone has been measured yet."]

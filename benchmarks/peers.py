@@ -110,10 +110,10 @@ def run(options: argparse.Namespace) -> str:
         progress.started("measuring")
         tell = partial(progress.advanced, "measuring")
         records = measure(variants, settings.lengths, sentences, 1, settings, log=log, tell=tell)
-        truth = embeddings(variants[0], sentences, log)
+        reference = embeddings(variants[0], sentences, log)
         cosines = {}
         for variant in variants:
-            cosine = measures.cosine(truth, embeddings(variant, sentences, log))
+            cosine = measures.cosine(reference, embeddings(variant, sentences, log))
             cosines[variant.id] = {"mean": float(cosine.mean()), "min": float(cosine.min())}
     return save(source, records, cosines, options.results)
 

@@ -80,12 +80,12 @@ def run(options: argparse.Namespace) -> Speed:
     """
     lengths = sorted(set(options.length or (32, 128)))
     read = [recipes.read(name) for name in (options.unpruned, *options.pruned)]
-    wanted = _common([recipe for recipe, _ in read], lengths, options.rounds)
+    expected = _common([recipe for recipe, _ in read], lengths, options.rounds)
     with Progress(quiet=False) as progress:
-        made = [_make(Request(*one, "convert", wanted), options.build, progress) for one in read]
+        made = [_make(Request(*one, "convert", expected), options.build, progress) for one in read]
         progress.started("measuring")
         variants = [
-            benchmark.of_target(finished_model(one.folder, target), one.name) for one in made for target in wanted
+            benchmark.of_target(finished_model(one.folder, target), one.name) for one in made for target in expected
         ]
         # Every block has the same number of runs, so that rounds can be told apart and paired.
         settings = BenchmarkSection(
@@ -101,7 +101,10 @@ def run(options: argparse.Namespace) -> Speed:
             tell=lambda what, fraction: progress.advanced("measuring", what, fraction),
         )
     found = Speed(
-        unpruned=made[0].name, rounds=options.rounds, rows=list(_rows(made, wanted, records, settings)), records=records
+        unpruned=made[0].name,
+        rounds=options.rounds,
+        rows=list(_rows(made, expected, records, settings)),
+        records=records,
     )
     _write(found, options.results)
     return found
@@ -133,14 +136,14 @@ def _make(request: Request, build: Path, progress: Progress) -> Timed:
 
 
 def _rows(
-    made: Sequence[Timed], wanted: Sequence[Target], records: Sequence[BenchmarkRecord], settings: BenchmarkSection
+    made: Sequence[Timed], expected: Sequence[Target], records: Sequence[BenchmarkRecord], settings: BenchmarkSection
 ) -> list[Row]:
     """Compare each pruned file with the unpruned one of its target."""
     by_name = {record.model.id: {one.seq_len: one for one in record.timing.lengths} for record in records}
     unpruned, *others = made
     rows = []
     for one in others:
-        for target in wanted:
+        for target in expected:
             for length in settings.lengths:
                 before, after = (by_name[f"{other.name}-{target}"][length] for other in (unpruned, one))
                 whole = encoder_macs(unpruned.shape, length=before.ran_at)

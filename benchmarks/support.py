@@ -20,7 +20,7 @@ from pipeline.devices import host
 from pipeline.execution.worker import Worker
 from pipeline.planning import run as running
 from pipeline.planning.build import Request
-from pipeline.planning.checkpoints import Until
+from pipeline.planning.checkpoints import StageName
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES, supported
@@ -37,12 +37,12 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the page of what is there, make nothing")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     options = parser.parse_args()
-    wanted = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
+    expected = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
     if options.list:
-        print("\n".join(f"{case.name:30} {case.architecture:12} {case.task}" for case in wanted))
+        print("\n".join(f"{case.name:30} {case.architecture:12} {case.task}" for case in expected))
         return 0
     failed = []
-    for case in () if options.page else wanted:
+    for case in () if options.page else expected:
         print(case.name, file=sys.stderr)
         failed += [f"{case.name}: {line}" for line in run(case)]
     PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def recipe_of(case: Case) -> Recipe:
-    """Return the recipe: one length, every scheme that each backend supports."""
+    """Return the recipe: one length, every scheme that each format supports."""
     source = "bundled:all-MiniLM-L6-v2" if case.bundled else str(BUILD / "sources" / slug(case))
     values = {
         "name": slug(case),
@@ -65,7 +65,7 @@ def recipe_of(case: Case) -> Recipe:
 
 
 def schemes_of(backend: str) -> Iterator[str]:
-    """Yield the schemes that a backend supports."""
+    """Yield the schemes that a format supports."""
     return iter(supported(backend))
 
 
@@ -77,7 +77,7 @@ def run(case: Case) -> list[str]:
             worker.call(write_source, case, source)
     recipe = recipe_of(case)
     with Progress(quiet=False) as progress:
-        until: Until = "benchmark" if case.timed else "verify"
+        until: StageName = "benchmark" if case.timed else "verify"
         outcome = running.run(Request(recipe, PAGE, until, targets(recipe)), BUILD, progress)
     return [
         f"{parity.backend} {parity.scheme}: {parity.reasons[0]}"

@@ -181,16 +181,16 @@ def write(table: Table, trial: Trial) -> tuple[Recipe, Path]:
     return recipe.read(str(path))
 
 
-def product(wanted: Recipe) -> str:
+def product(expected: Recipe) -> str:
     """Return the folder, below the recipe's own, of the checkpoint that a recipe ends in.
 
     Raises:
         InputError: it neither trains nor compresses.
     """
-    stages = [*(["trained"] if wanted.train else []), *(stage.folder for stage in compress.stages(wanted))]
+    stages = [*(["trained"] if expected.train else []), *(stage.folder for stage in compress.stages(expected))]
     if not stages:
         raise InputError(
-            f"row {wanted.name} makes nothing of its student, so nothing can be made of it; name no source."
+            f"row {expected.name} makes nothing of its student, so nothing can be made of it; name no source."
         )
     return stages[-1]
 

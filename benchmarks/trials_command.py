@@ -37,17 +37,17 @@ def main(table: Table, page: Callable[[Table], Iterator[str]], said: str | None,
     """
     options = _parser(table, said).parse_args(given)
     try:
-        wanted = _wanted(table, options.only, options.seed)
+        expected = _wanted(table, options.only, options.seed)
         if options.jobs < 1:
             raise InputError(f"--jobs {options.jobs}: at least one trial is under way at a time.")
         if options.list:
-            show(table, wanted)
+            show(table, expected)
             return EXIT_DONE
         if options.recipes:
-            for trial in wanted:
+            for trial in expected:
                 _out.print(str(trials.write(table, trial)[1]), soft_wrap=True)
             return EXIT_DONE
-        failed = {} if options.page else work(table, wanted, page, options.jobs)
+        failed = {} if options.page else work(table, expected, page, options.jobs)
         _write(table, page)
     except PipelineError as error:
         _out.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
@@ -89,11 +89,11 @@ def _wanted(table: Table, names: Sequence[str] | None, seeds: Sequence[int] | No
     return found
 
 
-def show(table: Table, wanted: Sequence[Trial]) -> None:
+def show(table: Table, expected: Sequence[Trial]) -> None:
     """Print trials in the order of work, what there is of each, and the estimate."""
     grid = Grid("trial", "what", "made of", "record", "~min", "bound", box=None, pad_edge=False)
     left = 0.0
-    for trial in wanted:
+    for trial in expected:
         _, state = trials_record.read(table, trial)
         left += 0.0 if state == "there" else trial.row.minutes
         of = ", ".join(parent.name for parent in table.parents(trial))
@@ -104,7 +104,7 @@ def show(table: Table, wanted: Sequence[Trial]) -> None:
 
 
 def work(
-    table: Table, wanted: Sequence[Trial], page: Callable[[Table], Iterator[str]], jobs: int = 1
+    table: Table, expected: Sequence[Trial], page: Callable[[Table], Iterator[str]], jobs: int = 1
 ) -> dict[str, str]:
     """Carry out what has no record of this code and these settings, each after what it is made of.
 
@@ -112,14 +112,14 @@ def work(
 
     Args:
         table: the rows.
-        wanted: the trials.
+        expected: the trials.
         page: yields the lines of the table's page.
         jobs: so many trials are under way at a time.
 
     Returns:
         What failed, with the reason; the others are carried out all the same.
     """
-    todo = [trial for trial in wanted if trials_record.read(table, trial)[1] != "there"]
+    todo = [trial for trial in expected if trials_record.read(table, trial)[1] != "there"]
     show(table, todo)
     failed: dict[str, str] = {}
     running: dict[Future[Record], Trial] = {}

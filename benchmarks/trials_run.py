@@ -23,8 +23,8 @@ from pipeline.execution.local import Local
 from pipeline.execution.node import versions
 from pipeline.metrics import scoring
 from pipeline.planning import run as running
-from pipeline.planning.build import Request, build, truth
-from pipeline.planning.checkpoints import Until
+from pipeline.planning.build import Request, build, reference_node
+from pipeline.planning.checkpoints import StageName
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.verify import stage as verify
@@ -71,7 +71,7 @@ def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *
     graph.root = ""
     laid_out = graph.at(recipe.name, "student")
     if judged and trial.row.dataset is not None and laid_out is not None:
-        graph.include(truth(recipe, laid_out, recipe.verify.datasets, _longest(recipe)))
+        graph.include(reference_node(recipe, laid_out, recipe.verify.datasets, _longest(recipe)))
     outcome = running.carry_out(graph, table.folder, progress, Local(threads))
     return Made(recipe, table.folder / recipe.name, targets(recipe), outcome)
 
@@ -80,7 +80,7 @@ def _longest(recipe: Recipe) -> int:
     return max(recipe.lengths(backend)[-1] for backend in recipe.targets)
 
 
-def _until(recipe: Recipe, trial: Trial, *, judged: bool) -> Until:
+def _until(recipe: Recipe, trial: Trial, *, judged: bool) -> StageName:
     if judged and trial.row.dataset is not None:
         return "verify" if trials.with_files(trial) else "student"
     return "train" if trials.product(recipe) == "trained" else "compress"
@@ -149,17 +149,17 @@ def _compute(source: Source, table: Table) -> float | None:
 
 
 def _metric(made: Made) -> Metric:
-    truth = _reference(made)
-    (labels,) = truth.datasets
-    kind, row = tasks.get(truth.task).output_kind, scoring.METRICS[labels.metric]
+    reference_node = _reference(made)
+    (labels,) = reference_node.datasets
+    kind, row = tasks.get(reference_node.task).output_kind, scoring.METRICS[labels.metric]
     return Metric(
         dataset=labels.name,
         data_sha256=str(data.DATASETS[labels.name].digest()),
         metric=labels.metric,
         rows=len(labels.gold),
         chance=row.chance(labels),
-        value=scoring.score(kind, labels, truth.outputs),
-        resamples=trials_record.packed(trials_record.resample(kind, labels, truth.outputs)),
+        value=scoring.score(kind, labels, reference_node.outputs),
+        resamples=trials_record.packed(trials_record.resample(kind, labels, reference_node.outputs)),
     )
 
 

@@ -1,6 +1,6 @@
 """Runtimes: releases of the interpreters that run converted files, one row each, and which schemes each computes right.
 
-A recipe's `minimum_runtime` is checked here, `pocketbert compat` tries files on every row, and a backend refuses an
+A recipe's `minimum_runtime` is checked here, `pocketbert compat` tries files on every row, and a format refuses an
 installed runtime that is too old.
 """
 
@@ -81,7 +81,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def of_backend(backend: str) -> tuple[Runtime, ...]:
-    """Return the runtimes that run a backend's files; none where only the pinned one is known."""
+    """Return the runtimes that run a format's files; none where only the pinned one is known."""
     return tuple(runtime for runtime in RUNTIMES if runtime.backend == backend)
 
 
@@ -144,7 +144,7 @@ def minimum_refusal(backend: str, name: str, schemes: Sequence[str]) -> str | No
     """Say why a recipe may not ask for a minimum runtime, or return None.
 
     Args:
-        backend: the backend whose files are meant.
+        backend: the format whose files are meant.
         name: a runtime's name, such as `litert-1.2.0`.
         schemes: the recipe's schemes for that backend.
     """

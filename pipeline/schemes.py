@@ -1,7 +1,7 @@
 """Schemes: numeric formats of a converted file, one row each, with all that is known of them.
 
-A row says how weights are stored, which backends carry the scheme out and why the others do not, and which gates its
-files have to keep. A backend's own `convert` says only how its toolchain is told. To add a scheme, add a row.
+A row says how weights are stored, which formats carry the scheme out and why the others do not, and which gates its
+files have to keep. A format's own `convert` says only how its toolchain is told. To add a scheme, add a row.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Gates(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
     min_mean_cosine: float | None = None
-    """Least mean cosine between the file's embeddings and the truth's."""
+    """Least mean cosine between the file's embeddings and the reference's."""
     min_worst_cosine: float | None = None
     """Least cosine of any single embedding."""
     min_sqnr_db: float | None = None
@@ -27,13 +27,13 @@ class Gates(BaseModel):
     min_agreement: float | None = None
     """Fraction of rows, tokens or spans with the same winner, near ties apart; see `metrics.agreement`."""
     max_kl: float | None = None
-    """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats."""
+    """Mean Kullback-Leibler divergence from the reference's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
     """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
     max_mean_shift: float | None = None
-    """Largest mean difference of single numbers, in standard deviations of the truth's; no rank metric sees a shift."""
+    """Largest mean difference of single numbers, in standard deviations of the reference; rank metrics miss a shift."""
     max_all_pad_error: float | None = None
-    """Largest absolute value in the embedding of a row that is all padding; the truth is exactly zero."""
+    """Largest absolute value in the embedding of a row that is all padding; the reference is exactly zero."""
     max_pad_difference: float | None = None
     """Largest absolute difference between the same text at its own length and padded to another, likewise."""
     max_usual_pad_difference: float | None = None
@@ -47,7 +47,7 @@ class Gates(BaseModel):
 
 
 BACKENDS = ("litert", "coreml", "executorch")
-"""Names of the backends, each a folder of `pipeline/formats`; every row answers for every one."""
+"""Names of the formats, each a folder of `pipeline/formats`; every row answers for every one."""
 Stored = Literal["float32", "float16", "int8", "int4", "palette6", "palette4"]
 """What the numbers of a tensor are kept as in a file; of a palette, as indices of so many bits into a list."""
 Granularity = Literal["tensor", "row", "block"]
@@ -73,7 +73,7 @@ _FAR = 0.9
 
 @dataclass(frozen=True)
 class Support:
-    """A backend's answer for one scheme: what it makes of it, or why it does not support it."""
+    """A format's answer for one scheme: what it makes of it, or why it does not support it."""
 
     reason: str | None = None
     """Why the scheme is unsupported; None where it is supported."""
@@ -115,7 +115,7 @@ class Scheme:
     activations: Arithmetic
     """What linears read."""
     support: Mapping[str, Support]
-    """By backend, for all of `BACKENDS`."""
+    """By format, for all of `BACKENDS`."""
     mark: Mark
     gates: dict[OutputKind, Gates]
     block: int | None = None
@@ -168,7 +168,7 @@ class Scheme:
         return self.support[backend].base == "float16" or self.activations != "float"
 
     def refusal(self, backend: str, *, minimum_ios: int = NEWEST_IOS) -> str | None:
-        """Return why a backend does not support this scheme, or None if it does.
+        """Return why a format does not support this scheme, or None if it does.
 
         Args:
             backend: one of `BACKENDS`.
@@ -528,14 +528,14 @@ SCHEMES: dict[str, Scheme] = {
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A scheme that was tried and that no backend carries out: it has no files, and so neither gates nor a mark."""
+    """A scheme that was tried and that no format carries out: it has no files, and so neither gates nor a mark."""
 
     summary: str
     support: Mapping[str, Support]
-    """By backend, for all of `BACKENDS`; each has its reason."""
+    """By format, for all of `BACKENDS`; each has its reason."""
 
     def refusal(self, backend: str, *, minimum_ios: int = NEWEST_IOS) -> str | None:
-        """Return why a backend does not support it, as `Scheme.refusal` does."""
+        """Return why a format does not support it, as `Scheme.refusal` does."""
         return self.support[backend].reason
 
 
@@ -556,11 +556,11 @@ UNSUPPORTED: dict[str, Unsupported] = {
         },
     ),
 }
-"""Schemes that people ask for, with what was measured. One that a backend makes is a row of `SCHEMES`."""
+"""Schemes that people ask for, with what was measured. One that a format makes is a row of `SCHEMES`."""
 
 
 def supported(backend: str, *, minimum_ios: int = NEWEST_IOS) -> list[str]:
-    """Return the names of the schemes that a backend supports, in the order of the rows."""
+    """Return the names of the schemes that a format supports, in the order of the rows."""
     return [name for name, scheme in SCHEMES.items() if scheme.refusal(backend, minimum_ios=minimum_ios) is None]
 
 

@@ -51,25 +51,25 @@ class Made:
     file: Path
 
     @property
-    def held(self) -> Mapping[str, Any]:
+    def quantised_weights(self) -> Mapping[str, Any]:
         return converted.read(self.quantised, SCHEMES[self.scheme])
 
     @property
     def expected(self) -> tuple[Expected, Expected]:
         model = load_checkpoint(self.student.path, get("embedding"))
-        truth = Expected.read(self.student.path, model_structure(model))
-        return truth, Expected.read(self.quantised, quantised.structure(self.quantised))
+        reference = Expected.read(self.student.path, model_structure(model))
+        return reference, Expected.read(self.quantised, quantised.structure(self.quantised))
 
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
         stored = formats.get("coreml").structure(file or self.file)
-        truth, rewritten = self.expected
+        reference, rewritten = self.expected
         row = SCHEMES[self.scheme]
         checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=len(LENGTHS))
-        assert not differing(truth, rewritten, self.held, row)
+        assert not differing(reference, rewritten, self.quantised_weights, row)
         gates = [
             *checked.gates,
-            quantised_checkpoint.check_stored(stored, checked.followed, self.held, row, "float16"),
+            quantised_checkpoint.check_stored(stored, checked.followed, self.quantised_weights, row, "float16"),
         ]
         return {gate.name: gate for gate in gates}
 
@@ -96,7 +96,7 @@ def with_some_of_eight_bits(student: Path, scheme: str, out: Path) -> None:
     found = round_weights(model, batches, block=32, table_bits=8, eight=eight)
     shutil.copyfile(student / "config.json", out / "config.json")
     quantize._write_weights(model, out)
-    integers.write({name: one.held for name, one in found.items()}, out)
+    integers.write({name: one.weight for name, one in found.items()}, out)
     quantised.write_structure(model, out)
 
 

@@ -36,7 +36,7 @@ from pipeline.devices import host
 from pipeline.planning import checkpoints
 from pipeline.planning import run as running
 from pipeline.planning.build import Request
-from pipeline.planning.checkpoints import Branch, Finished, Until
+from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, StageName
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -192,10 +192,10 @@ class Silent:
         """Nothing."""
 
 
-def branch_of(path: Path, until: Until = "compress") -> Branch:
+def branch_of(path: Path, until: StageName = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
-    found = checkpoints.branch(*recipes.read(str(path)))
-    checkpoints.prepare(found, until, Finished())
+    found = checkpoints.branch_for(*recipes.read(str(path)))
+    checkpoints.prepare(found, until, FinishedCheckpoints())
     return found
 
 
@@ -219,7 +219,7 @@ def check_trial(tried: student.Source, made: Path, *, sizes_are_measured: bool =
         assert shapes == expected
 
 
-def planned(path: Path, until: Until = "compress") -> dict[str, bool]:
+def planned(path: Path, until: StageName = "compress") -> dict[str, bool]:
     """Return which nodes a verb would make, by name; the build folder lies beside the recipe."""
     parsed, file = recipes.read(str(path))
     request = Request(parsed, file, until, convert.targets(parsed))
@@ -394,14 +394,14 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def lively(run_store: Store) -> Callable[..., Path]:
+def randomised(run_store: Store) -> Callable[..., Path]:
     """A factory of tiny students in which everything matters; tests do not change them."""
     from faults import students
     from faults.students import few
 
     @functools.cache
     def make(architecture: str = "bert", task: str = "embedding") -> Path:
-        name = f"lively-{architecture}-{task}"
+        name = f"randomised-{architecture}-{task}"
         return run_store.get(name, lambda folder: students.source(few(architecture, task), folder))
 
     return make

@@ -19,7 +19,7 @@ FIXTURES = frozenset(
     (
         "pocketbert",
         "tiny_student",
-        "lively",
+        "randomised",
         "tiny_line",
         "thorough_line",
         "one_thread",

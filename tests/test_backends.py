@@ -33,7 +33,7 @@ from pipeline.recipe import loading as recipe
 from pipeline.runtimes import require_version
 from pipeline.schemes import SCHEMES
 from pipeline.student import stage as student_stage
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Encoder, Row
 
 LENGTHS = (8, 16)
@@ -126,7 +126,7 @@ def supported(*names: str) -> list[Target]:
 
 def truth(made: Artifact, rows: list[Row]) -> np.ndarray:
     task = tasks.get(made.manifest.params["task"])
-    return true_outputs(load_checkpoint(made.path, task), task, rows).values
+    return reference_outputs(load_checkpoint(made.path, task), task, rows).values
 
 
 def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
@@ -297,7 +297,7 @@ def test_exported_graph_agrees_with_hugging_faces_own_mask(tiny_student: Callabl
     with torch.no_grad():
         found = graph(padded, mask, torch.zeros_like(padded))[0].numpy()
     row = Row(tuple(ids[0].tolist()), (0,) * 10)
-    wanted = true_outputs(load_checkpoint(folder, task), task, [row]).values[0]
+    wanted = reference_outputs(load_checkpoint(folder, task), task, [row]).values[0]
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 

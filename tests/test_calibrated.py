@@ -20,7 +20,7 @@ from pipeline.data.calibration import default_texts
 from pipeline.errors import StudentError
 from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
-from pipeline.quantize.stage import Wanted
+from pipeline.quantize.stage import QuantiseRequest
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Encoder
@@ -38,11 +38,11 @@ Change = Callable[[Checkpoint], None]
 
 
 @pytest.fixture
-def copied(lively: Callable[..., Path], run_store: Store, tmp_path: Path) -> Callable[[str], Checkpoint]:
+def copied(randomised: Callable[..., Path], run_store: Store, tmp_path: Path) -> Callable[[str], Checkpoint]:
     """A factory of copies of a quantised checkpoint, by its scheme."""
 
     def make(scheme: str) -> Checkpoint:
-        student = lively("bert", TASK)
+        student = randomised("bert", TASK)
 
         def quantise(folder: Path) -> None:
             section = QuantizeSection(calibration_texts=32)
@@ -57,17 +57,17 @@ def copied(lively: Callable[..., Path], run_store: Store, tmp_path: Path) -> Cal
     return make
 
 
-def judged(one: Checkpoint, wanted: Wanted) -> GateResult:
+def judged(one: Checkpoint, expected: QuantiseRequest) -> GateResult:
     """Return the gate of a checkpoint."""
     scheme = SCHEMES[one.scheme]
     student = Expected.read(one.student, model_structure(load_checkpoint(one.student, tasks.get(TASK))))
     rewritten, held = quantised_checkpoint.read(one.folder, scheme, half=False)
-    return quantised_checkpoint.check(one.folder, one.student, student, rewritten, held, scheme, wanted)
+    return quantised_checkpoint.check(one.folder, one.student, student, rewritten, held, scheme, expected)
 
 
 @pytest.mark.parametrize("scheme", ["int4_dynamic", "int8_static", "palettize_4bit"])
 def test_a_clean_checkpoint_passes(scheme: str, copied: Callable[[str], Checkpoint]) -> None:
-    gate = judged(copied(scheme), Wanted())
+    gate = judged(copied(scheme), QuantiseRequest())
     assert gate.passed, gate.detail
     assert f"calibrated for {scheme}" in gate.detail
 
@@ -144,14 +144,18 @@ def test_what_the_recipe_does_not_ask_for_fails(
 ) -> None:
     one = copied(scheme)
     change(one)
-    gate = judged(one, Wanted())
+    gate = judged(one, QuantiseRequest())
     assert not gate.passed
     assert said in gate.detail
 
 
-@pytest.mark.parametrize("wanted", [Wanted(trained=True), Wanted(eight_bits=(QUERY,)), Wanted(table_bits=4)])
-def test_what_the_recipe_asks_for_has_to_be_there(wanted: Wanted, copied: Callable[[str], Checkpoint]) -> None:
-    assert not judged(copied("int4_dynamic"), wanted).passed
+@pytest.mark.parametrize(
+    "expected", [QuantiseRequest(trained=True), QuantiseRequest(eight_bits=(QUERY,)), QuantiseRequest(table_bits=4)]
+)
+def test_what_the_recipe_asks_for_has_to_be_there(
+    expected: QuantiseRequest, copied: Callable[[str], Checkpoint]
+) -> None:
+    assert not judged(copied("int4_dynamic"), expected).passed
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_a_checkpoint_that_only_says_that_it_was_trained_fails(
 ) -> None:
     one = copied(scheme)
     _record(file, training=TRAINING)(one)
-    gate = judged(one, Wanted(trained=True))
+    gate = judged(one, QuantiseRequest(trained=True))
     assert not gate.passed
     assert "it says that it was trained, and its norms and biases are the student's" in gate.detail
 
@@ -170,7 +174,7 @@ def test_a_checkpoint_that_only_says_that_it_was_trained_fails(
 def test_what_a_policy_gives_eight_bits_passes(copied: Callable[[str], Checkpoint]) -> None:
     one = copied("int4_dynamic")
     _in_eight_bits(one)
-    gate = judged(one, Wanted(eight_bits=(QUERY,)))
+    gate = judged(one, QuantiseRequest(eight_bits=(QUERY,)))
     assert gate.passed, gate.detail
 
 
@@ -180,7 +184,7 @@ def test_a_scale_that_no_rounding_tries_fails(name: str, copied: Callable[[str],
     one = copied("int4_dynamic")
     faults._weight(faults._scales(faults._doubled), name)(one)
     one.restructure()
-    gate = judged(one, Wanted())
+    gate = judged(one, QuantiseRequest())
     assert not gate.passed
     assert "1 of" in gate.detail
     assert "scales are none that rounding the student's tries" in gate.detail
@@ -257,7 +261,7 @@ def test_a_checkpoint_that_is_half_written_is_told(
     if half:
         (one.folder / file).write_bytes(content[: len(content) // 2])
     with pytest.raises(StudentError, match=r"cannot be read|no record of what|holds no tensor|was not quantised"):
-        judged(one, Wanted())
+        judged(one, QuantiseRequest())
 
 
 @pytest.mark.parametrize(

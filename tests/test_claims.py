@@ -25,7 +25,7 @@ from pipeline.student import golden, reference
 from pipeline.student.golden import GOLDEN
 from pipeline.verify import companions
 from pipeline.verify import stage as verify
-from pipeline.verify.record import Asked, GateResult
+from pipeline.verify.record import GateResult, VerifyRequest
 
 LABELS = ("no", "perhaps so", "yes")
 
@@ -38,9 +38,9 @@ def labelled(tiny_line: TinyLine, tmp_path: Path) -> tuple[Path, Any, Any]:
     """A model folder with labels.txt, and a signature and a reference that name the same labels."""
     folder = tiny_line.folder / "litert-fp32" / "model"
     claimed = signature.read(folder)
-    truth = replace(reference.read(tiny_line.folder / f"reference-{claimed.max_length}"), labels=list(LABELS))
+    known = replace(reference.read(tiny_line.folder / f"reference-{claimed.max_length}"), labels=list(LABELS))
     (tmp_path / "labels.txt").write_bytes(b"no\nperhaps so\nyes\n")
-    return tmp_path, claimed.model_copy(update={"labels": LABELS}), truth
+    return tmp_path, claimed.model_copy(update={"labels": LABELS}), known
 
 
 def test_labels_are_what_convert_writes(labelled: tuple[Path, Any, Any]) -> None:
@@ -77,10 +77,10 @@ def beside(line: TinyLine, name: str) -> dict[str, GateResult]:
     folder = line.folder / name / "model"
     claimed = signature.read(folder)
     file, backend = folder / claimed.file, formats.get(claimed.backend)
-    truth = reference.read(line.folder / f"reference-{claimed.max_length}")
-    asked = Asked(Target(claimed.backend, claimed.scheme), bounds(claimed.scheme), random_weights=True)
+    known = reference.read(line.folder / f"reference-{claimed.max_length}")
+    asked = VerifyRequest(Target(claimed.backend, claimed.scheme), bounds(claimed.scheme), random_weights=True)
     functions, stored = backend.inspect(file), backend.structure(file)
-    gates = companions.check(folder, line.folder / "student", claimed, functions, stored, truth, asked)
+    gates = companions.check(folder, line.folder / "student", claimed, functions, stored, known, asked)
     return {gate.name: gate for gate in gates}
 
 
@@ -117,10 +117,10 @@ def test_the_size_that_is_judged_is_measured(tiny_line: TinyLine, tmp_path: Path
     model = model_of(line, "litert-fp32", file_bytes=1000)
     with (model / "model.tflite").open("r+b") as file:
         file.truncate(60_000_000)
-    truth = line.folder / f"reference-{signature.read(model).max_length}"
-    asked = Asked(Target("litert", "fp32"), bounds("fp32"), random_weights=True)
+    reference = line.folder / f"reference-{signature.read(model).max_length}"
+    asked = VerifyRequest(Target("litert", "fp32"), bounds("fp32"), random_weights=True)
     (tmp_path / "out").mkdir()
-    verify.record_crash("it went down", model, line.folder / "student", None, truth, None, asked, tmp_path / "out")
+    verify.record_crash("it went down", model, line.folder / "student", None, reference, None, asked, tmp_path / "out")
     parity = verify.read(tmp_path / "out")
     assert parity.file_bytes == 60_000_000
     (size,) = [gate for gate in parity.gates if gate.name == "max_bytes_per_parameter"]

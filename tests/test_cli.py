@@ -141,7 +141,7 @@ def test_a_hub_checkpoint_that_cannot_be_had_names_its_twin(pocketbert):
 
 def test_list_as_json_has_the_same_tables(command_here):
     found = command_here("list", "--json").document
-    tables = {"architectures", "tasks", "backends", "schemes", "datasets", "losses", "presets", "devices", "recipes"}
+    tables = {"architectures", "tasks", "formats", "schemes", "datasets", "losses", "presets", "devices", "recipes"}
     assert set(found) == tables | {"exit"}
     assert found["datasets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
     assert set(found["schemes"]) == {*SCHEMES, *UNSUPPORTED_SCHEMES}
@@ -163,7 +163,7 @@ def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(command_here
     assert prune["compute"]["accepts"] == "number > 0, < 1"
     assert prune["importance"]["default"] == '"optimal_brain_surgeon"'
     assert prune["layers"]["meaning"].startswith("The numbers of the layers that stay, from 0")
-    assert {"train.sparse", "distil.augment", "targets.BACKEND", "verify.gates.SCHEME"} <= {*found}
+    assert {"train.sparse", "distil.augment", "targets.FORMAT", "verify.gates.SCHEME"} <= {*found}
 
 
 def test_the_keys_of_one_section_are_printed(command_here):

@@ -242,12 +242,12 @@ def test_runtime_that_does_not_start_was_not_tried(model: Path, tmp_path: Path) 
 def test_wrong_numbers_are_called_wrong(model: Path, spoil: Callable[[np.ndarray], np.ndarray], says: str) -> None:
     rows = golden.read(model)
     calls = trials.calls_of(signature.read(model), rows)
-    truth = [np.asarray(rows.rows[call.row].output, np.float32)[None] for call in calls]
+    reference = [np.asarray(rows.rows[call.row].output, np.float32)[None] for call in calls]
     timings = (1.0, 3.0, 2.0)
-    good = judge(trials.Trial("done", tuple((one,) for one in truth), timings), calls, rows, runtime="one")
+    good = judge(trials.Trial("done", tuple((one,) for one in reference), timings), calls, rows, runtime="one")
     assert good.status == "right"
     assert good.p50_ms == 2.0
-    bad = judge(trials.Trial("done", tuple((spoil(one),) for one in truth), timings), calls, rows, runtime="one")
+    bad = judge(trials.Trial("done", tuple((spoil(one),) for one in reference), timings), calls, rows, runtime="one")
     assert bad.status == "wrong"
     assert says in bad.reason
 

@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a table in four factors": (
         {"start": {"kind": "albert"}, "factorise": {"embedding": 16}},
-        "Give start.embedding_size in the place of factorise.embedding",
+        "Give start.embedding_size instead of factorise.embedding",
     ),
     "a rank above the pieces that stay": (
         {"vocabulary": {"corpus": ["plain.txt"], "size": 300}, "factorise": {"embedding": 60}},

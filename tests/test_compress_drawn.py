@@ -117,23 +117,23 @@ def accepted(folder: Path, sections: dict[str, Any], task: str) -> Branch | None
         return None
 
 
-def carried_out(wanted: Branch, out: Path) -> Source:
+def carried_out(expected: Branch, out: Path) -> Source:
     """Take every node in this process, without what keeps artifacts."""
-    nodes, node = [], wanted.end.node
+    nodes, node = [], expected.end.node
     while node:
         nodes.append(node)
         before = node.inputs["source"]
         node = before if isinstance(before, Node) else None
-    assert wanted.named
-    made: dict[str, Path] = {wanted.named.source.digest: wanted.named.source.folder}
+    assert expected.named
+    made: dict[str, Path] = {expected.named.source.digest: expected.named.source.folder}
     for node in reversed(nodes):
         inputs = {name: made[one.identity] if isinstance(one, Node) else one.path for name, one in node.inputs.items()}
         place = made[node.identity] = out / node.place
         place.mkdir(parents=True)
         node.function(*resolve(node.arguments, inputs, out / f"{node.place}-scratch", out / "log"), place)
-    folder = made[nodes[0].identity] if nodes else wanted.named.source.folder
+    folder = made[nodes[0].identity] if nodes else expected.named.source.folder
     (out / "student").mkdir(parents=True)
-    student_stage.make(folder, wanted.recipe.task, False, out / "student")
+    student_stage.make(folder, expected.recipe.task, False, out / "student")
     return inspect_folder(folder, origin=folder.name, licence=None)
 
 

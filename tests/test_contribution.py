@@ -101,7 +101,7 @@ def test_a_record_that_is_no_latency_of_a_phone(name: str, root: Path, key: Path
     private = signing.read_key(key)
     (folder.parent / contribution.KEY).write_text(signing.public_pem(private))
     signing.sign(folder, "ada/pixel-8", private)
-    (found,) = contribution.held(root)
+    (found,) = contribution.contributed_records(root)
     assert said in (found.reason or "")
     assert device_records.main(["--check"], root) == 1
 
@@ -142,10 +142,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 @pytest.mark.parametrize("name", TAMPERED)
 def test_what_was_changed_after_it_was_handed_in(name: str, root: Path, key: Path, tmp_path: Path) -> None:
     contribution.hand_in(put(tmp_path / "records", good()), "ada/pixel-8", key, root)
-    assert [one.reason for one in contribution.held(root)] == [None]
+    assert [one.reason for one in contribution.contributed_records(root)] == [None]
     tamper, said = TAMPERED[name]
     tamper(root / "ada/pixel-8", root)
-    assert said in " ".join(one.reason or "" for one in contribution.held(root))
+    assert said in " ".join(one.reason or "" for one in contribution.contributed_records(root))
 
 
 def test_the_records_of_the_repository_are_valid() -> None:

@@ -47,7 +47,7 @@ FAST = {"learning_rate": 2e-3, "batch_size": 16, "max_length": 24, "steps": 40, 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Path]]:
-    """A factory of a lively teacher of two layers and the student that is its first."""
+    """A factory of a randomised teacher of two layers and the student that is its first."""
     root = tmp_path_factory.mktemp("pairs")
 
     def make(task: str = "embedding", architecture: str = "bert") -> tuple[Path, Path]:
@@ -119,8 +119,8 @@ QUICK = ("sentence_mse", "tinybert", "classes")
 )
 def test_a_student_approaches_its_teacher(case, lesson, tmp_path):
     task, losses, factor = FALLS[case]
-    wanted = lesson(losses, task)
-    model, record = stage.distil(wanted)
+    expected = lesson(losses, task)
+    model, record = stage.distil(expected)
     found = [point.loss for point in record.curve]
     assert np.mean(found[-5:]) < factor * np.mean(found[:2])
     assert set(record.curve[0].terms) == set(losses)
@@ -128,7 +128,7 @@ def test_a_student_approaches_its_teacher(case, lesson, tmp_path):
     assert record.cached == (set(losses) <= kept or task in ("classification", "regression"))
     assert record.teacher_layers == ((1,) if case == "tinybert" else ())
     out = folder(tmp_path / "out")
-    metrics = stage.write(model, record, wanted.source, out)
+    metrics = stage.write(model, record, expected.source, out)
     assert metrics["final_loss"] == found[-1]
     assert stage.read_record(out) == record
     checkpoint.load_checkpoint(out, tasks.get(task))
@@ -139,13 +139,13 @@ def folder(path: Path) -> Path:
     return path
 
 
-def curve(wanted: models.DistilJob) -> list[float]:
-    return [point.loss for point in stage.distil(wanted)[1].curve]
+def curve(expected: models.DistilJob) -> list[float]:
+    return [point.loss for point in stage.distil(expected)[1].curve]
 
 
-def points(wanted: models.DistilJob) -> list[float]:
+def points(expected: models.DistilJob) -> list[float]:
     """Losses, and the norms of gradients: AdamW does not see gradients that are all scaled alike."""
-    curve = stage.distil(wanted)[1].curve
+    curve = stage.distil(expected)[1].curve
     return [value for point in curve for value in (point.loss, point.gradient_norm) if value is not None]
 
 
@@ -180,22 +180,22 @@ def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
         # The student is the teacher's first layer, and the uniform mapping compares it with the second.
         s = parts_of(layers.layers(small)[0], mine[0])
         t = parts_of(layers.layers(large)[1], theirs[1])
-    wanted = dict.fromkeys(losses, 0.0)
+    expected = dict.fromkeys(losses, 0.0)
     for row, n in enumerate(lengths):
         for name, a, b in (("embeddings", mine[0], theirs[0]), ("hidden", mine[1], theirs[2])):
-            wanted[name] += float(((a - b)[row, :n] ** 2).mean(-1).sum())
-        wanted["cosine"] += float((1 - torch.cosine_similarity(mine[-1], theirs[-1], -1))[row, :n].sum())
+            expected[name] += float(((a - b)[row, :n] ** 2).mean(-1).sum())
+        expected["cosine"] += float((1 - torch.cosine_similarity(mine[-1], theirs[-1], -1))[row, :n].sum())
         scores = [
             [a[row, :, :n] @ b[row, :, :n].transpose(-1, -2) / a.shape[-1] ** 0.5 for a, b in ((q, k), (v, v))]
             for q, k, v in (s, t)
         ]
-        wanted["attention"] += float(((scores[0][0] - scores[1][0]) ** 2).mean(0).sum())
+        expected["attention"] += float(((scores[0][0] - scores[1][0]) ** 2).mean(0).sum())
         for mine_, theirs_ in zip(*scores, strict=True):
             divergence = torch.softmax(theirs_, -1) * (torch.log_softmax(theirs_, -1) - torch.log_softmax(mine_, -1))
-            wanted["relations"] += float(divergence.sum(-1).mean(0).sum())
-    for name, value in wanted.items():
+            expected["relations"] += float(divergence.sum(-1).mean(0).sum())
+    for name, value in expected.items():
         assert float(found[name]) == pytest.approx(value, rel=1e-3, abs=1e-4), name
-    assert wanted["hidden"] > 1
+    assert expected["hidden"] > 1
     pairs = sum(n * n for n in lengths)
     assert goal.count_items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
 
@@ -213,23 +213,23 @@ def told(what: str, fraction: float) -> None:
 def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
     from pipeline.compress.distil import outputs
 
-    wanted = lesson({"sentence_mse": 1.0}, steps=4)
-    kept = curve(wanted)
-    (file,) = wanted.cache.glob("teacher-*/*.arrow")
+    expected = lesson({"sentence_mse": 1.0}, steps=4)
+    kept = curve(expected)
+    (file,) = expected.cache.glob("teacher-*/*.arrow")
     made = file.stat().st_mtime_ns
-    assert curve(wanted) == kept
+    assert curve(expected) == kept
     assert file.stat().st_mtime_ns == made, "the teacher ran once"
-    rows = examples.read(wanted.checkpoints / "rows-0.arrow")
+    rows = examples.read(expected.checkpoints / "rows-0.arrow")
     names = ("sentence",)
-    key = outputs.cache_key(wanted.teacher_digest, rows, names)
+    key = outputs.cache_key(expected.teacher_digest, rows, names)
     assert key in file.parent.name
     others = {
         outputs.cache_key("another", rows, names),
-        outputs.cache_key(wanted.teacher_digest, rows.select([1, 0]).flatten_indices(), names),
+        outputs.cache_key(expected.teacher_digest, rows.select([1, 0]).flatten_indices(), names),
     }
     assert len({key, *others}) == 3, "another teacher, or other rows, is another file"
     monkeypatch.setattr(outputs, "_MOST_BYTES", 0)
-    assert curve(wanted) == pytest.approx(kept, rel=1e-4)
+    assert curve(expected) == pytest.approx(kept, rel=1e-4)
 
 
 @pytest.mark.numeric
@@ -248,8 +248,8 @@ def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, m
     values = FAST | {"losses": {"soft_targets": 1.0}, "alpha": 0.9, "dataset": "sst2", "steps": 20}
     section = DistilSection.model_validate(values)
     found = dataset.find_data(section, tasks.get("classification"), None, tmp_path / "recipe.toml")
-    wanted = stage.job(tmp_path / "small", tmp_path / "teacher", "classification", section, found, tmp_path / "c")
-    _, record = stage.distil(wanted)
+    expected = stage.job(tmp_path / "small", tmp_path / "teacher", "classification", section, found, tmp_path / "c")
+    _, record = stage.distil(expected)
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     first = record.curve[0]
     assert first.loss == pytest.approx(0.1 * first.terms["soft_targets"] + 0.9 * first.terms["labels"], rel=1e-5)
@@ -317,8 +317,8 @@ def test_a_head_is_trained_and_its_encoder_left_alone(speakers):
 @pytest.mark.full
 def test_the_triple_loss_falls_in_each_term(masked_lesson, speakers, tmp_path):
     starts.make(speakers["teacher"], StartSection(kind="random"), folder(tmp_path / "small"))
-    wanted = replace(masked_lesson(steps=24, learning_rate=5e-3), source=tmp_path / "small")
-    _, record = stage.distil(wanted)
+    expected = replace(masked_lesson(steps=24, learning_rate=5e-3), source=tmp_path / "small")
+    _, record = stage.distil(expected)
     first, last = record.curve[0].terms, record.curve[-1].terms
     for name in ("soft_targets", "masked_lm", "cosine"):
         assert last[name] < 0.95 * first[name]
@@ -388,11 +388,11 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
 
     from pipeline.compress.distil.batches import DistilBatches
 
-    wanted = masked_lesson()
-    wanted.checkpoints.mkdir()
-    pupil, _, labels = models.load_student(wanted)
+    expected = masked_lesson()
+    expected.checkpoints.mkdir()
+    pupil, _, labels = models.load_student(expected)
     pupil.config.vocab_size += 5000
-    batcher = DistilBatches(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
+    batcher = DistilBatches(expected, labels, (pupil.config, pupil.config), Accelerator(), told)
     assert batcher.block_format
     assert batcher.block_format.vocab_size == 1000
 
@@ -441,8 +441,10 @@ def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(maske
     tokens, hidden = pair.context.mask.numel(), pair.context.masked_tokens != examples.IGNORED
     asked = {"soft_targets": tokens, "cosine": tokens, "masked_lm": int(hidden.sum()), "sentence_order": 4}
     assert goal.count_items(rows, 1) == asked
-    wanted = -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.context.masked_tokens[hidden][:, None]).sum()
-    assert float(found["masked_lm"]) == pytest.approx(float(wanted), rel=1e-3)
+    expected = (
+        -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.context.masked_tokens[hidden][:, None]).sum()
+    )
+    assert float(found["masked_lm"]) == pytest.approx(float(expected), rel=1e-3)
     for point in stage.distil(work)[1].curve:
         weighed = sum(goal.weights[name] * value for name, value in point.terms.items())
         assert point.loss == pytest.approx(weighed, rel=1e-5)
@@ -482,15 +484,15 @@ def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
 
     from pipeline.compress.distil.batches import DistilBatches
 
-    wanted = masked_lesson()
-    wanted.checkpoints.mkdir()
-    model, _, labels = models.load_student(wanted)
-    batcher = DistilBatches(wanted, labels, (model.config, model.config), Accelerator(), told)
+    expected = masked_lesson()
+    expected.checkpoints.mkdir()
+    model, _, labels = models.load_student(expected)
+    batcher = DistilBatches(expected, labels, (model.config, model.config), Accelerator(), told)
     whole = batcher.pair(np.arange(6), 3).student.inputs["input_ids"]
     part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
     assert torch.equal(whole[[4, 2]], part)
     assert not torch.equal(whole, batcher.pair(np.arange(6), 4).student.inputs["input_ids"])
-    reseeded = replace(wanted, section=wanted.section.model_copy(update={"seed": 1}))
+    reseeded = replace(expected, section=expected.section.model_copy(update={"seed": 1}))
     other = DistilBatches(reseeded, labels, (model.config, model.config), Accelerator(), told)
     assert not torch.equal(whole, other.pair(np.arange(6), 3).student.inputs["input_ids"])
     assert set(batcher.training_rows) & set(batcher.held_out) == set()
@@ -503,7 +505,7 @@ class Stop(Exception):
     """Something that ends a run in its middle."""
 
 
-def stop_in_the_middle(wanted: models.DistilJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_in_the_middle(expected: models.DistilJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a distillation and end it behind a checkpoint."""
 
     def stop(what: str, fraction: float) -> None:
@@ -514,25 +516,25 @@ def stop_in_the_middle(wanted: models.DistilJob, monkeypatch: pytest.MonkeyPatch
         patch.setattr(loop, "_TELL_EVERY_S", 0.0)
         patch.setattr(stage, "tell", stop)
         with pytest.raises(Stop):
-            stage.distil(wanted)
+            stage.distil(expected)
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_path, monkeypatch):
-    wanted = masked_lesson(checkpoint_minutes=1e-9)
-    whole, uncut = stage.distil(replace(wanted, checkpoints=tmp_path / "others"))
-    stop_in_the_middle(wanted, monkeypatch)
-    resumed, cut = stage.distil(wanted)
+    expected = masked_lesson(checkpoint_minutes=1e-9)
+    whole, uncut = stage.distil(replace(expected, checkpoints=tmp_path / "others"))
+    stop_in_the_middle(expected, monkeypatch)
+    resumed, cut = stage.distil(expected)
     assert cut.resumed_at == [4]
     assert [(one.loss, one.terms) for one in cut.curve] == [(one.loss, one.terms) for one in uncut.curve]
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
 
 
 def test_a_checkpoint_of_another_number_of_processes_is_not_gone_on_from(masked_lesson, monkeypatch):
-    wanted = masked_lesson(checkpoint_minutes=1e-9)
-    stop_in_the_middle(wanted, monkeypatch)
-    for path in wanted.checkpoints.rglob("state.json"):
+    expected = masked_lesson(checkpoint_minutes=1e-9)
+    stop_in_the_middle(expected, monkeypatch)
+    for path in expected.checkpoints.rglob("state.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"processes": 2}))
-    assert stage.distil(wanted)[1].resumed_at == []
+    assert stage.distil(expected)[1].resumed_at == []
 
 
 def test_rows_that_are_compared_with_each_other_are_of_one_process(lesson):
@@ -553,12 +555,19 @@ def test_parts_of_an_update_are_the_same_update(lesson, masked_lesson):
     )
 
 
-def command(wanted: models.DistilJob, place: Path, out: Path) -> list[str]:
+def command(expected: models.DistilJob, place: Path, out: Path) -> list[str]:
     """Return the module and arguments that carry a distillation out."""
-    settings = wanted.section.model_dump(mode="json", exclude_none=True)
+    settings = expected.section.model_dump(mode="json", exclude_none=True)
     place.write_text(tomli_w.dumps(settings))
     return [
-        *("pipeline.compress.distil", str(place), "--student", str(wanted.source), "--teacher", str(wanted.teacher)),
+        *(
+            "pipeline.compress.distil",
+            str(place),
+            "--student",
+            str(expected.source),
+            "--teacher",
+            str(expected.teacher),
+        ),
         *("--task", "embedding", "--out", str(out)),
     ]
 
@@ -566,8 +575,8 @@ def command(wanted: models.DistilJob, place: Path, out: Path) -> list[str]:
 @pytest.mark.full
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(lesson, tmp_path):
     losses = {"sentence_mse": 1.0, "hidden": 1.0}
-    wanted = lesson(losses, steps=150, checkpoint_minutes=0.003)
-    arguments = {name: command(wanted, tmp_path / f"{name}.toml", tmp_path / name) for name in ("whole", "cut")}
+    expected = lesson(losses, steps=150, checkpoint_minutes=0.003)
+    arguments = {name: command(expected, tmp_path / f"{name}.toml", tmp_path / name) for name in ("whole", "cut")}
     run = [sys.executable, "-m"]
     quiet = {"cwd": tmp_path, "env": environment(OMP_NUM_THREADS="1"), "stderr": subprocess.DEVNULL}
     subprocess.run([*run, *arguments["whole"]], check=True, timeout=300, **quiet)
@@ -592,11 +601,11 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(lesson, tmp_path):
 def test_two_processes_learn_what_one_does(kind, lesson, masked_lesson, tmp_path):
     losses = {"sentence_mse": 1.0, "hidden": 1.0, "attention": 1.0}
     # An odd number of rows in an update: it cannot be shared evenly.
-    wanted = lesson(losses, steps=8, batch_size=15) if kind == "layers" else masked_lesson(batch_size=15)
+    expected = lesson(losses, steps=8, batch_size=15) if kind == "layers" else masked_lesson(batch_size=15)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
     curves = []
     for count in (1, 2):
-        arguments = command(wanted, tmp_path / "settings.toml", tmp_path / f"of-{count}")
+        arguments = command(expected, tmp_path / "settings.toml", tmp_path / f"of-{count}")
         done = subprocess.run(
             [*launch, str(count), "-m", *arguments],
             cwd=tmp_path,
@@ -651,15 +660,15 @@ def test_a_trimmed_vocabulary_is_taught_token_by_token_on_its_own_texts(folders,
     losses = dict.fromkeys(("hidden", "embeddings", "attention", "relations", "cosine"), 1.0)
     values = FAST | {"losses": losses, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
     section = DistilSection.model_validate(values)
-    wanted = stage.job(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints")
-    for point in stage.distil(wanted)[1].curve:
+    expected = stage.job(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints")
+    for point in stage.distil(expected)[1].curve:
         # The same tokens, so the same states in each of both layers.
         assert point.terms == pytest.approx(dict.fromkeys(losses, 0.0), abs=2e-5)
     other = tmp_path / "other.txt"
     other.write_text("seven negative colours\n")
-    wanted = stage.job(small, teacher, "embedding", section, DistilData((other,)), tmp_path / "elsewhere")
+    expected = stage.job(small, teacher, "embedding", section, DistilData((other,)), tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"row 1: the student's vocabulary gives .* where the teacher's gives"):
-        stage.distil(wanted)
+        stage.distil(expected)
 
 
 def test_shared_layers_stay_shared(folders, plain_text, tmp_path):

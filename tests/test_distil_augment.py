@@ -155,8 +155,8 @@ def lesson(tmp_path: Path, speaker: Path, tiny_student: Callable[..., Path]) -> 
 def test_copies_are_learnt_on_counted_and_found_once(
     lesson: Callable[..., DistilJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = lesson({"single_pieces": "neighbours"})
-    _, record = stage.distil(wanted)
+    due = lesson({"single_pieces": "neighbours"})
+    _, record = stage.distil(due)
     assert record.augmented_rows == 6
     assert record.rows == 8
     assert record.settings["augment"] == {
@@ -165,14 +165,14 @@ def test_copies_are_learnt_on_counted_and_found_once(
         "candidates": 15,
         "single_pieces": "neighbours",
     }
-    (file,) = wanted.cache.glob("candidates-*/*.jsonl")
+    (file,) = due.cache.glob("candidates-*/*.jsonl")
     assert len([json.loads(line) for line in file.read_text().splitlines()]) == 2
 
     def never(*given: Any, **named: Any) -> None:
         raise AssertionError("the model runs once")
 
     monkeypatch.setattr(augmentation, "CandidateFinder", never)
-    _, again = stage.distil(wanted)
+    _, again = stage.distil(due)
     assert again.curve == record.curve
 
 
@@ -186,8 +186,8 @@ def test_long_preparation_goes_on_behind_its_last_whole_part(
 ) -> None:
     monkeypatch.setattr(augmentation, "_TEXTS_OF_SHARD", 1)
     monkeypatch.setattr(outputs, "_ROWS_OF_SHARD", 2)
-    wanted = lesson({"single_pieces": "neighbours"})
-    _, whole = stage.distil(replace(wanted, cache=tmp_path / "others"))
+    due = lesson({"single_pieces": "neighbours"})
+    _, whole = stage.distil(replace(due, cache=tmp_path / "others"))
     module, name, folders = {
         "candidates": (augmentation, "_write_shard", "candidates-*"),
         "teacher": (outputs, "_write_shard", "teacher-*"),
@@ -203,11 +203,11 @@ def test_long_preparation_goes_on_behind_its_last_whole_part(
     with monkeypatch.context() as patch:
         patch.setattr(module, name, once)
         with pytest.raises(Stop):
-            stage.distil(wanted)
-    (folder,) = wanted.cache.glob(folders)
+            stage.distil(due)
+    (folder,) = due.cache.glob(folders)
     (first,) = folder.iterdir()
     made = first.stat().st_mtime_ns
-    _, record = stage.distil(wanted)
+    _, record = stage.distil(due)
     assert len(list(folder.iterdir())) > 1
     assert first.stat().st_mtime_ns == made
     assert record.curve == whole.curve

@@ -270,7 +270,8 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "encoder",
         "classification",
         TRAINED | {"start": {"kind": "distilbert"}},
-        "what [start] leaves has no head for task classification: a start in another layout drops it. Add [distil]",
+        "the student that [start] leaves has no head for task classification: a start in another layout drops it. "
+        "Add [distil]",
     ),
     "heads that do not map": (
         "encoder",
@@ -395,7 +396,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"head": {"texts": ["plain.txt"], "max_length": 24}},
-        "[head] gives the checkpoint a masked-LM head in the place of the one for classification",
+        "[head] gives the checkpoint a masked-LM head instead of the one for classification",
     ),
     "masked tokens of a classifier": (
         "classifier",

@@ -122,13 +122,13 @@ def test_labels_of_masked_tokens_and_of_order(seed):
     draw = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 4, 6, generator=draw)
     target = torch.tensor([[-100, 2, -100, -100], [5, -100, -100, 0]])
-    wanted = log_softmax(logits.numpy(), -1)
+    due = log_softmax(logits.numpy(), -1)
     assert losses.masked_lm(logits, target).item() == pytest.approx(
-        -(wanted[0, 1, 2] + wanted[1, 0, 5] + wanted[1, 3, 0]), rel=1e-5
+        -(due[0, 1, 2] + due[1, 0, 5] + due[1, 3, 0]), rel=1e-5
     )
     order = torch.tensor([1, 0])
-    wanted = log_softmax(logits[:, 0, :2].numpy(), -1)
-    assert losses.sentence_order(logits[:, 0, :2], order).item() == pytest.approx(-(wanted[0, 1] + wanted[1, 0]), 1e-5)
+    due = log_softmax(logits[:, 0, :2].numpy(), -1)
+    assert losses.sentence_order(logits[:, 0, :2], order).item() == pytest.approx(-(due[0, 1] + due[1, 0]), 1e-5)
 
 
 @pytest.mark.numeric
@@ -159,8 +159,8 @@ def test_soft_targets_are_the_same_in_slices_of_any_size(slice_, seed, monkeypat
     monkeypatch.setattr(losses, "_SLICE", slice_)
     mine, plain = student.clone().requires_grad_(), student.clone().requires_grad_()
     found = losses.soft_targets(mine, teacher, MASK, temperature=3.0)
-    wanted, q = (torch.log_softmax(one / 3, -1) for one in (teacher, plain))
-    expected = 9 * (torch.where(wanted.isinf(), 0.0, wanted.exp() * (wanted - q)).sum(-1) * MASK).sum()
+    due, q = (torch.log_softmax(one / 3, -1) for one in (teacher, plain))
+    expected = 9 * (torch.where(due.isinf(), 0.0, due.exp() * (due - q)).sum(-1) * MASK).sum()
     torch.testing.assert_close(found, expected)
     (0.5 * found).backward()
     (0.5 * expected).backward()
@@ -216,9 +216,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 def test_presets_are_what_was_published():
     assert set(PUBLISHED) == set(PRESETS)
-    for name, wanted in PUBLISHED.items():
+    for name, due in PUBLISHED.items():
         section = DistilSection.model_validate({"texts": ["a.txt"], "preset": name})
-        assert {key: getattr(section, key) for key in wanted} == wanted, name
+        assert {key: getattr(section, key) for key in due} == due, name
 
 
 @pytest.mark.parametrize("name", ["similarity", "sentence_cosine", "attention", "relations", "hidden"])

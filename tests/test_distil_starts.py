@@ -56,8 +56,8 @@ def states(model: Any) -> tuple[torch.Tensor, ...]:
     return found
 
 
-def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
@@ -80,14 +80,14 @@ def test_an_electra_with_tables_as_wide_as_its_layers_gets_both_narrower(tmp_pat
     assert config.hidden_size == 64
     model = made(tmp_path / "teacher", tmp_path / "out", kind="width", hidden_size=32)
     assert (model.config.hidden_size, model.config.embedding_size) == (32, 32)
-    wanted = load(tmp_path / "teacher").get_input_embeddings().weight[:, :32]
-    assert torch.equal(model.get_input_embeddings().weight, wanted)
+    expected = load(tmp_path / "teacher").get_input_embeddings().weight[:, :32]
+    assert torch.equal(model.get_input_embeddings().weight, expected)
 
 
 def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
     model = made(teacher, tmp_path / "out", teacher_layers=[1])
-    wanted = layers.layers(load(teacher))[1].get("intermediate").weight
-    assert torch.equal(layers.layers(model)[0].get("intermediate").weight, wanted)
+    expected = layers.layers(load(teacher))[1].get("intermediate").weight
+    assert torch.equal(layers.layers(model)[0].get("intermediate").weight, expected)
     assert kinds.kept_layers(StartSection(), 6) == (0, 2, 4)
     assert kinds.kept_layers(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
 

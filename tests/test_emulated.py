@@ -17,30 +17,30 @@ from pipeline.verify import emulated
 
 
 def test_a_row_that_is_not_finite_or_has_no_direction_is_the_worst() -> None:
-    truth = [np.ones(4), np.ones(4), np.ones(4)]
+    reference = [np.ones(4), np.ones(4), np.ones(4)]
     found = [np.array([1, 1, 1, 1], np.float32), np.array([1, np.nan, 1, 1], np.float32), np.zeros(4, np.float32)]
-    assert emulated._scores(truth, found, embedding=True).tolist() == [pytest.approx(1.0), -1.0, -1.0]
-    scores = emulated._scores(truth, found, embedding=False)
+    assert emulated._scores(reference, found, embedding=True).tolist() == [pytest.approx(1.0), -1.0, -1.0]
+    scores = emulated._scores(reference, found, embedding=False)
     assert scores.tolist() == [200.0, -200.0, pytest.approx(0.0)]
 
 
 def test_logits_are_judged_together_and_embeddings_by_their_worst() -> None:
     """A row of small logits that is far off by itself does not fail a file; one of large logits does; NaN always."""
-    truth = [np.array([3.0, -3.0]), np.array([0.01, -0.01])]
+    reference = [np.array([3.0, -3.0]), np.array([0.01, -0.01])]
     found = [np.array([3.0, -2.9], np.float32), np.array([-0.01, 0.02], np.float32)]
-    assert emulated._scores(truth, found, embedding=False).min() < 0
+    assert emulated._scores(reference, found, embedding=False).min() < 0
     noise = 0.1**2 + 0.02**2 + 0.03**2
     expected = 10 * np.log10((2 * 3.0**2 + 2 * 0.01**2) / noise)
-    assert emulated._score(truth, found, embedding=False) == pytest.approx(expected, abs=1e-5)
-    assert emulated._score(truth, found[::-1], embedding=False) < 3
-    assert emulated._score(truth, found, embedding=True) == pytest.approx(-0.9487, abs=1e-4)
+    assert emulated._score(reference, found, embedding=False) == pytest.approx(expected, abs=1e-5)
+    assert emulated._score(reference, found[::-1], embedding=False) < 3
+    assert emulated._score(reference, found, embedding=True) == pytest.approx(-0.9487, abs=1e-4)
     broken = [found[0], np.array([np.nan, 0], np.float32)]
-    assert emulated._score(truth, broken, embedding=False) == -200.0
-    judged = emulated._judged("cortex-a76", truth, found[::-1], found, 17.0, embedding=False)
+    assert emulated._score(reference, broken, embedding=False) == -200.0
+    judged = emulated._judged("cortex-a76", reference, found[::-1], found, 17.0, embedding=False)
     assert judged.verdict == "failed"
     assert judged.reason is not None
     assert judged.reason.startswith("the rows together have an SQNR in dB of")
-    assert emulated._judged("cortex-a76", truth, found, found, 17.0, embedding=False).verdict == "passed"
+    assert emulated._judged("cortex-a76", reference, found, found, 17.0, embedding=False).verdict == "passed"
 
 
 def _signature(*lengths: tuple[int, int]) -> Signature:
@@ -53,7 +53,7 @@ def _signature(*lengths: tuple[int, int]) -> Signature:
     )  # fmt: skip
 
 
-def _truth(lengths: Sequence[int]) -> Reference:
+def _reference(lengths: Sequence[int]) -> Reference:
     rows = [Row((7,) * length, (0,) * length) for length in lengths]
     outputs = RowOutputs(np.zeros((len(rows), 4), np.float32), np.ones(len(rows), np.int64))
     return Reference("embedding", 64, 0, None, {}, [], rows, outputs, len(rows), [], {})
@@ -61,10 +61,10 @@ def _truth(lengths: Sequence[int]) -> Reference:
 
 def test_rows_come_at_their_own_length_where_it_is_free() -> None:
     """All rows, and the shortest padded to the end; of too many, evenly from the shortest to the longest."""
-    few = emulated.rows_of(_truth([5, 1, 64, 70, 0, 12]), _signature((3, 64)))
+    few = emulated.rows_of(_reference([5, 1, 64, 70, 0, 12]), _signature((3, 64)))
     assert few == [(1, 3), (0, 5), (5, 12), (2, 64), (1, 64)]
     lengths = [length for length in range(64, 0, -1) for _ in range(3)]
-    chosen = emulated.rows_of(_truth(lengths), _signature((3, 64)))
+    chosen = emulated.rows_of(_reference(lengths), _signature((3, 64)))
     assert len(chosen) == 41
     assert len(set(chosen)) == 41
     assert [length for _, length in chosen[:40]] == sorted(max(3, lengths[row]) for row, _ in chosen[:40])
@@ -72,7 +72,7 @@ def test_rows_come_at_their_own_length_where_it_is_free() -> None:
 
 
 def test_rows_come_evenly_over_fixed_lengths() -> None:
-    chosen = emulated.rows_of(_truth(list(range(1, 65))), _signature((16, 16), (32, 32), (64, 64), (128, 128)))
+    chosen = emulated.rows_of(_reference(list(range(1, 65))), _signature((16, 16), (32, 32), (64, 64), (128, 128)))
     for length, low, high in ((16, 1, 16), (32, 17, 32), (64, 33, 64)):
         tokens = [row + 1 for row, at in chosen if at == length]
         assert len(tokens) == 10

@@ -180,15 +180,15 @@ def test_a_student_of_low_rank_stays_what_it_is(weighted: bool, tmp_path: Path) 
 def test_calibration_text_makes_the_student_better_on_such_text(tmp_path: Path) -> None:
     """On other sentences of the kind, mean squared error of the hidden states."""
     source = folder_of("bert", tmp_path / "source")
-    truth = load_checkpoint(source, tasks.get("embedding"))
-    sharpen(truth)
-    truth.save_pretrained(source)
+    reference = load_checkpoint(source, tasks.get("embedding"))
+    sharpen(reference)
+    reference.save_pretrained(source)
     unseen = everyday_sentences()[40:60]
     errors = {}
     for weighted in (True, False):
         model, _ = make(source, tmp_path / str(weighted), feed_forward=16, weighted=weighted)
         errors[weighted] = sum(
-            float((one - other).square().mean()) for one, other in hidden_pairs(model, truth, source, unseen)
+            float((one - other).square().mean()) for one, other in hidden_pairs(model, reference, source, unseen)
         )
     assert errors[True] < 0.8 * errors[False]
 
@@ -200,7 +200,7 @@ def sharpen(model: Any) -> None:
         layer.get("attention_norm").weight = nn.Parameter(gain.detach() * torch.logspace(0, -1.5, len(gain)))
 
 
-def hidden_pairs(model: Any, truth: Any, source: Path, texts: list[str]) -> Any:
+def hidden_pairs(model: Any, reference: Any, source: Path, texts: list[str]) -> Any:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
@@ -210,7 +210,7 @@ def hidden_pairs(model: Any, truth: Any, source: Path, texts: list[str]) -> Any:
         ids = torch.tensor([tokenizer.encode(text).ids])
         with torch.no_grad():
             yield tuple(
-                one(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state for one in (model, truth)
+                one(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state for one in (model, reference)
             )
 
 

@@ -26,7 +26,7 @@ from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
 from pipeline.verify.measure import Measured, Repeated, Run
-from pipeline.verify.record import Asked, Control, Evaluation, GateResult
+from pipeline.verify.record import Control, Evaluation, GateResult, VerifyRequest
 
 KINDS = get_args(OutputKind)
 # SQuAD's own metric comes with transformers.
@@ -45,15 +45,17 @@ class Case:
     """What `judge` is handed."""
 
     signature: Signature
-    truth: Reference
+    reference: Reference
     found: Measured
     model_metrics: dict[str, Any]
 
     def judge(self, gates: Gates, **said: Any) -> verify.Parity:
-        asked = Asked(Target(self.signature.backend, self.signature.scheme), gates, said.pop("random_weights", False))
+        asked = VerifyRequest(
+            Target(self.signature.backend, self.signature.scheme), gates, said.pop("random_weights", False)
+        )
         said = {"not_run": None, "crash": None} | said
         found = None if said["not_run"] or said["crash"] else self.found
-        return judging.judge(self.signature, self.truth, found, asked, self.model_metrics, **said)
+        return judging.judge(self.signature, self.reference, found, asked, self.model_metrics, **said)
 
     def with_repeated(self, **changes: Any) -> "Case":
         return self.with_found(repeated=replace(self.found.repeated, **changes))
@@ -79,29 +81,29 @@ CONTROL = Control(
 
 
 def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
-    """Return a truth of random vectors and a file that reproduces it exactly."""
-    truth = reference(kind, np.random.default_rng(seed))
-    natural = [Run(number, len(row)) for number, row in enumerate(truth.rows)]
+    """Return a reference of random vectors and a file that reproduces it exactly."""
+    known = random_reference(kind, np.random.default_rng(seed))
+    natural = [Run(number, len(row)) for number, row in enumerate(known.rows)]
     padded = [Run(number, LONGEST) for number in range(0, CHECKED, 3)]
     whole = LONGEST if kind in PER_TOKEN else 1
     found = Measured(
         evaluator="a runtime 1.0",
         evaluator_stands_in=None,
         natural=natural,
-        outputs=truth.outputs,
+        outputs=known.outputs,
         padded=padded,
-        padded_outputs=truth.outputs.take([run.row for run in padded]),
+        padded_outputs=known.outputs.take([run.row for run in padded]),
         all_pad_lengths=[16, LONGEST],
         all_pad_outputs=RowOutputs.of([np.zeros((whole, WIDTHS[kind]), np.float32)] * 2),
         all_pad_flushed=RowOutputs.of([np.zeros((whole, WIDTHS[kind]), np.float32)] * 2),
-        repeated=repeated(truth.outputs, natural[:CHECKED:8]),
+        repeated=repeated(known.outputs, natural[:CHECKED:8]),
         wrong_ids=[],
         static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
         control=CONTROL,
         worst_linear=None,
     )
     file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
-    return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})
+    return Case(signature_of(kind, scheme), known, found, {"file_bytes": file_bytes})
 
 
 def repeated(outputs: RowOutputs, runs: list[Run]) -> Repeated:
@@ -110,7 +112,7 @@ def repeated(outputs: RowOutputs, runs: list[Run]) -> Repeated:
     return Repeated(runs, same, same, same, {"another runtime 2.0": same})
 
 
-def reference(kind: OutputKind, rng: np.random.Generator) -> Reference:
+def random_reference(kind: OutputKind, rng: np.random.Generator) -> Reference:
     """Return random outputs of real texts, with labels that the outputs themselves get right."""
     texts = verification_texts()[:CHECKED]
     texts += [Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
@@ -498,13 +500,13 @@ def test_a_tokenizer_that_gives_other_ids_fails(seed):
 
 def at_chance(case: Case) -> Case:
     """Give the reference labels that have nothing to do with its outputs."""
-    row = case.truth.datasets[0]
+    row = case.reference.datasets[0]
     gold = [row.gold[(number + 11) % len(row.gold)] for number in range(len(row.gold))]
     if row.metric == "squad_f1":
         gold = [one | {"answers": ["nothing of the kind"]} for one in row.gold]
     if row.metric == "entity_f1":
         gold = [one | {"tags": [0] * len(one["tags"])} for one in row.gold]
-    return replace(case, truth=replace(case.truth, datasets=[replace(row, gold=gold)]))
+    return replace(case, reference=replace(case.reference, datasets=[replace(row, gold=gold)]))
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -620,8 +622,8 @@ def test_the_bad_end_of_the_intervals_drop_is_gated_as_far_as_the_rows_can_tell(
 )
 def test_a_declared_form_of_an_activation_has_a_bound_of_its_own(backend, activation, bound, seed):
     case = clean("logits", seed)
-    truth = replace(case.truth, checkpoint={"activations": [activation]})
-    parity = replace(case, signature=case.signature.model_copy(update={"backend": backend}), truth=truth).judge(
+    reference = replace(case.reference, checkpoint={"activations": [activation]})
+    parity = replace(case, signature=case.signature.model_copy(update={"backend": backend}), reference=reference).judge(
         SCHEMES["fp32"].gates["logits"]
     )
     assert [gate.bound for gate in parity.gates if gate.name == "min_sqnr_db"] == [bound]
@@ -629,22 +631,22 @@ def test_a_declared_form_of_an_activation_has_a_bound_of_its_own(backend, activa
 
 def test_rows_in_which_the_truth_nearly_ties_cannot_show_a_drop(seed):
     case = clean("logits", seed)
-    rows = case.truth.datasets[0].rows
-    tied = case.truth.outputs
+    rows = case.reference.datasets[0].rows
+    tied = case.reference.outputs
     for row in rows[:20]:
         tied = changed(tied, row, lambda values: values * 0 + np.float32(0.5) + np.float32(1e-3) * np.arange(3))
     for number, row in enumerate(rows[20:]):
         tied = changed(tied, row, functools.partial(np.full_like, fill_value=np.roll(np.arange(3), number)))
-    labels = replace(case.truth.datasets[0], gold=[float(tied[row][0].argmax()) for row in rows])
-    truth = replace(case.truth, outputs=tied, datasets=[labels])
+    labels = replace(case.reference.datasets[0], gold=[float(tied[row][0].argmax()) for row in rows])
+    reference = replace(case.reference, outputs=tied, datasets=[labels])
     flipped = tied
     for row in rows[:8]:
         flipped = changed(flipped, row, lambda values: values[:, ::-1])
     gates = Gates(max_task_drop=0.01)
-    (score,) = replace(case, truth=truth).with_found(outputs=flipped).judge(gates).datasets
+    (score,) = replace(case, reference=reference).with_found(outputs=flipped).judge(gates).datasets
     assert score.undecided == pytest.approx(0.5)
     assert score.drop == pytest.approx(0.2)
-    failed = failed_names(replace(case, truth=truth).with_found(outputs=flipped).judge(gates))
+    failed = failed_names(replace(case, reference=reference).with_found(outputs=flipped).judge(gates))
     assert failed == ["max_task_drop:classes, good end of the interval"]
 
 
@@ -672,9 +674,9 @@ def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worke
         out.mkdir()
         folder = tiny_line.folder
         gates = SCHEMES[name.partition("-")[2]].gates["embedding"]
-        asked = Asked(Target(*name.split("-")), gates, random_weights=True)
-        truth = folder / "reference-32"
-        worker.call(verify.make, folder / name / "model", folder / "student", None, truth, None, asked, out)
+        asked = VerifyRequest(Target(*name.split("-")), gates, random_weights=True)
+        reference = folder / "reference-32"
+        worker.call(verify.make, folder / name / "model", folder / "student", None, reference, None, asked, out)
         return (out / verify.PARITY).read_bytes()
 
     with Worker(tmp_path / "log", threads=1) as warm:

@@ -73,9 +73,9 @@ class InThisProcess:
         self._running: dict[Future[Manifest], Node] = {}
         self._pool = ThreadPoolExecutor(8)
 
-    def has_room(self, wanted: Node) -> bool:
+    def has_room(self, due: Node) -> bool:
         running = [one for future, one in self._running.items() if not future.done()]
-        alone = wanted.needs != "core" or any(one.needs != "core" for one in running)
+        alone = due.needs != "core" or any(one.needs != "core" for one in running)
         return not running if alone else len(running) < self.slots
 
     def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:

@@ -84,9 +84,9 @@ def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_stud
 
 @pytest.mark.full
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_a_draft_is_carried_out_for_every_architecture(architecture, lively, command_here, tmp_path):
+def test_a_draft_is_carried_out_for_every_architecture(architecture, randomised, command_here, tmp_path):
     """Weights that were never trained have to be declared, and are looked at without labelled data."""
-    file = draft(lively(architecture, "embedding"), tmp_path / "recipe.toml").file
+    file = draft(randomised(architecture, "embedding"), tmp_path / "recipe.toml").file
     declared = re.sub(r"(?m)^\[student\]$", "[student]\nrandom_weights = true", file.read_text())
     file.write_text(re.sub(r"(?m)^datasets = .*$", 'datasets = ["none"]', declared))
     outcome = command_here("verify", file, "--json")

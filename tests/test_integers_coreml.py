@@ -75,9 +75,9 @@ def wide(run_store: Store) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(run_store: Store, lively: Callable[..., Path], wide: Path, converter: Worker) -> Callable[[str], Made]:
+def made(run_store: Store, randomised: Callable[..., Path], wide: Path, converter: Worker) -> Callable[[str], Made]:
     def get_made(kind: str) -> Made:
-        source = wide if kind == WIDE else lively()
+        source = wide if kind == WIDE else randomised()
         return make_file(run_store, converter, source, SCHEME, f"integers-coreml-{kind}", KINDS[kind])
 
     return get_made
@@ -91,7 +91,7 @@ def place(one: Expression, argument: str) -> tuple[str, int]:
     return literal.blob
 
 
-def holds(package: mil.Package, one: Expression, wanted: Integers) -> bool:
+def holds(package: mil.Package, one: Expression, due: Integers) -> bool:
     """Return whether a constant has the codes and the scales of a weight, in as many bits, and nothing else."""
     codes, scales = (decode(package, one.arguments[name]) for name in ("data", "scale"))
     declared = one.arguments["data"]
@@ -99,17 +99,16 @@ def holds(package: mil.Package, one: Expression, wanted: Integers) -> bool:
     assert declared.type is not None
     return (
         one.arguments.keys() == {"data", "scale"}
-        and declared.type.dtype.name == f"int{wanted.bits}"
-        and package.blob(place(one, "data")[0]).record(place(one, "data")[1]).bytes
-        == wanted.codes.size * wanted.bits // 8
-        and np.array_equal(codes, wanted.codes)
+        and declared.type.dtype.name == f"int{due.bits}"
+        and package.blob(place(one, "data")[0]).record(place(one, "data")[1]).bytes == due.codes.size * due.bits // 8
+        and np.array_equal(codes, due.codes)
         and scales.dtype == np.float16
-        and np.array_equal(scales, wanted.scales)
+        and np.array_equal(scales, due.scales)
     )
 
 
-def of_weight(package: mil.Package, wanted: Integers) -> Expression:
-    (found,) = [one for one in decompressed(package, "blockwise")[0] if holds(package, one, wanted)]
+def of_weight(package: mil.Package, due: Integers) -> Expression:
+    (found,) = [one for one in decompressed(package, "blockwise")[0] if holds(package, one, due)]
     return found
 
 
@@ -117,13 +116,13 @@ def of_weight(package: mil.Package, wanted: Integers) -> Expression:
 def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(kind: str, made: Callable[[str], Made]) -> None:
     one = made(kind)
     package = mil.read(one.file)
-    assert {WORDS, QUERY, KEY, OUTPUT} <= one.held.keys()
+    assert {WORDS, QUERY, KEY, OUTPUT} <= one.quantised_weights.keys()
     functions = decompressed(package, "constexpr")
     assert len(functions) == len(LENGTHS)
     assert {constant.key for constant in functions[0]} == {constant.key for constant in functions[1]}
-    assert len(functions[0]) == len(one.held)
-    for wanted in one.held.values():
-        assert of_weight(package, wanted)
+    assert len(functions[0]) == len(one.quantised_weights)
+    for due in one.quantised_weights.values():
+        assert of_weight(package, due)
 
 
 @pytest.mark.parametrize("kind", SOME_FULL)
@@ -131,11 +130,11 @@ def test_a_clean_file_passes(kind: str, made: Callable[[str], Made]) -> None:
     one = made(kind)
     gates = one.judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
-    bits = [held.bits for held in one.held.values()]
-    wanted = [f"{bits.count(few)} weights are int{few}" for few in (4, 8) if few in bits]
-    assert gates["stored"].detail == " and ".join(wanted)
+    bits = [held.bits for held in one.quantised_weights.values()]
+    due = [f"{bits.count(few)} weights are int{few}" for few in (4, 8) if few in bits]
+    assert gates["stored"].detail == " and ".join(due)
     few = {"": {WORDS: 8, QUERY: 4}, "tables of 4 bits": {WORDS: 4, QUERY: 4}, "mixed": {QUERY: 4, KEY: 8, OUTPUT: 8}}
-    assert {name: one.held[name].bits for name in few.get(kind, {})} == few.get(kind, {})
+    assert {name: one.quantised_weights[name].bits for name in few.get(kind, {})} == few.get(kind, {})
     assert kind != WIDE or set(bits) == {8}
 
 
@@ -145,7 +144,7 @@ def test_a_file_is_smaller_by_the_bits(made: Callable[[str], Made]) -> None:
     for kind in ("", "tables of 4 bits"):
         one = made(kind)
         sizes[kind] = sum(path.stat().st_size for path in one.file.rglob("*") if path.is_file())
-    table = made("").held[WORDS].codes
+    table = made("").quantised_weights[WORDS].codes
     # A scale of two bytes for each 32 columns, where there was one a row.
     saved = table.size // 2 - 2 * len(table) * (table.shape[1] // 32 - 1)
     assert abs(sizes[""] - sizes["tables of 4 bits"] - saved) < 4096
@@ -160,9 +159,9 @@ def test_damage_fails(kind: str, argument: str, name: str, made: Callable[[str],
     """One bit of a code, or the last one of a scale."""
     one = made(kind)
     file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
-    wanted = one.held[name]
-    at = wanted.codes.size * wanted.bits // 16 if argument == "data" else 6
-    flip(file, place(of_weight(mil.read(file), wanted), argument), at)
+    due = one.quantised_weights[name]
+    at = due.codes.size * due.bits // 16 if argument == "data" else 6
+    flip(file, place(of_weight(mil.read(file), due), argument), at)
     failed = {name for name, gate in one.judged(file).items() if not gate.passed}
     assert failed == {"weights"}
 
@@ -171,7 +170,7 @@ def test_codes_that_are_declared_otherwise_are_refused(made: Callable[[str], Mad
     """As unsigned numbers, the codes below zero would be 16 more; the record of the weight says what they are."""
     one = made("")
     file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
-    name, offset = place(of_weight(mil.read(file), one.held[QUERY]), "data")
+    name, offset = place(of_weight(mil.read(file), one.quantised_weights[QUERY]), "data")
     weights = file / "Data" / "com.apple.CoreML" / name
     data = bytearray(weights.read_bytes())
     assert data[offset + 4] == _INT4_RECORD
@@ -184,14 +183,14 @@ def test_codes_that_are_declared_otherwise_are_refused(made: Callable[[str], Mad
 def test_scales_that_do_not_divide_the_columns_are_refused(made: Callable[[str], Made], tmp_path: Path) -> None:
     one = made("")
     file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
-    wanted = one.held[QUERY]
-    offset = place(of_weight(mil.read(file), wanted), "scale")[1]
+    due = one.quantised_weights[QUERY]
+    offset = place(of_weight(mil.read(file), due), "scale")[1]
 
     def in_one_column(spec: Any) -> None:
         for operation in operations(spec, "constexpr_blockwise_shift_scale"):
             value = operation.inputs["scale"].arguments[0].value
             if value.blobFileValue.offset == offset:
-                for dimension, size in zip(value.type.tensorType.dimensions, (wanted.scales.size, 1), strict=True):
+                for dimension, size in zip(value.type.tensorType.dimensions, (due.scales.size, 1), strict=True):
                     dimension.constant.size = size
 
     edit_coreml(file, in_one_column)
@@ -215,9 +214,9 @@ def test_integers_that_the_program_lacks_are_an_error(
     """A code of eight bits that is one off differs in half precision too."""
     one = made("")
     quantised = Path(shutil.copytree(one.quantised, tmp_path / "quantised"))
-    codes = one.held[name].codes.copy()
+    codes = one.quantised_weights[name].codes.copy()
     codes[2, 3] ^= 1
-    stored_integers.write({**one.held, name: replace(one.held[name], codes=codes)}, quantised)
+    stored_integers.write({**one.quantised_weights, name: replace(one.quantised_weights[name], codes=codes)}, quantised)
     gates = SCHEMES[SCHEME].gates["embedding"]
     with pytest.raises(ToolchainError, match=rf"has no constant that the integers of {name} give"):
         converter.call(make, one.student, Target("coreml", SCHEME), (8,), 18, None, quantised, gates, tmp_path / "out")
@@ -236,7 +235,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     )
     checked = structure.check(wider, rewritten, SCHEME, "coreml", functions=len(LENGTHS))
     assert checked.gates[0].passed
-    gate = quantised_checkpoint.check_stored(wider, checked.followed, one.held, row, "float16")
+    gate = quantised_checkpoint.check_stored(wider, checked.followed, one.quantised_weights, row, "float16")
     assert f"{QUERY} is stored as int8, not int4" in gate.detail
     for other in ("fp16", "int8_weight_only"):
         assert not structure.check(stored, rewritten, other, "coreml", functions=len(LENGTHS)).gates[0].passed
@@ -254,13 +253,13 @@ def test_blocks_need_ios_18(command_here: Callable[..., Outcome], tmp_path: Path
 def test_integers_go_through_the_command(
     architecture: str,
     table_bits: int,
-    lively: Callable[..., Path],
+    randomised: Callable[..., Path],
     command_here: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
     path = recipe_file(
         tmp_path,
-        student={"source": str(lively(architecture)), "random_weights": True},
+        student={"source": str(randomised(architecture)), "random_weights": True},
         convert={"sequence_lengths": [16, 32]},
         targets={"coreml": {"schemes": [SCHEME]}},
         quantize={"calibration_texts": 64, "table_bits": table_bits},

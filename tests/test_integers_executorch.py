@@ -60,10 +60,10 @@ class Made:
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
         held = executorch.structure(file or self.file)
-        truth = Expected.read(self.student, model_structure(load_checkpoint(self.student, get(self.task))))
+        reference = Expected.read(self.student, model_structure(load_checkpoint(self.student, get(self.task))))
         rewritten, row = quantised_checkpoint.read_weights(self.quantised), SCHEMES[SCHEME]
         checked = structure.check(held, rewritten, SCHEME, "executorch", functions=1)
-        assert not differing(truth, rewritten, self.integers, row)
+        assert not differing(reference, rewritten, self.integers, row)
         gates = [
             *checked.gates,
             quantised_checkpoint.check_stored(held, checked.followed, self.integers, row, "float32"),
@@ -75,7 +75,7 @@ class Made:
 
 
 @pytest.fixture(scope="session")
-def line(run_store: Store, lively: Callable[..., Path]) -> Callable[[int], Path]:
+def line(run_store: Store, randomised: Callable[..., Path]) -> Callable[[int], Path]:
     """Lines of a tiny classifier, verified by the command once a run, with tables of 8 or of 4 bits."""
 
     def get_made(table_bits: int) -> Path:
@@ -84,7 +84,7 @@ def line(run_store: Store, lively: Callable[..., Path]) -> Callable[[int], Path]
             recipe = recipe_file(
                 folder,
                 task="classification",
-                student={"source": str(lively("bert", "classification")), "random_weights": True},
+                student={"source": str(randomised("bert", "classification")), "random_weights": True},
                 targets={"executorch": {"schemes": [SCHEME]}},
                 convert={"sequence_lengths": [8, 16]},
                 quantize={"calibration_texts": 32, "table_bits": table_bits},
@@ -178,10 +178,10 @@ def tables_of(file: Path) -> list[tuple[int, np.ndarray, np.ndarray]]:
     return found
 
 
-def check_bit_for_bit(file: Path, wanted: Mapping[str, Integers]) -> None:
+def check_bit_for_bit(file: Path, expected: Mapping[str, Integers]) -> None:
     found = {"table": tables_of(file), "linear": linears_of(file)}
-    assert len(found["table"]) + len(found["linear"]) == len(wanted)
-    for name, one in wanted.items():
+    assert len(found["table"]) + len(found["linear"]) == len(expected)
+    for name, one in expected.items():
         kind = "table" if "embeddings." in name else "linear"
         bits = one.scales.astype("<f4").view("<u4").ravel()
         assert any(
@@ -206,8 +206,8 @@ def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(made: Made) -> No
 
 
 @pytest.mark.full
-def test_linears_of_both_bits_in_one_file(lively: Callable[..., Path], converter: Worker, tmp_path: Path) -> None:
-    student = student_artifact(lively(), "embedding", tmp_path / "student")
+def test_linears_of_both_bits_in_one_file(randomised: Callable[..., Path], converter: Worker, tmp_path: Path) -> None:
+    student = student_artifact(randomised(), "embedding", tmp_path / "student")
     quantised = tmp_path / "quantised"
     quantised.mkdir()
     round_mixed(student.path, quantised)
@@ -227,7 +227,7 @@ def round_mixed(student: Path, out: Path) -> None:
     batches = calibration_batches(model, student, calibration.default_texts(32, seed=0), 128)
     found = round_weights(model, batches, block=32, table_bits=8, eight=[EIGHT])
     quantize._write_weights(model, out)
-    stored.write({name: one.held for name, one in found.items()}, out)
+    stored.write({name: one.weight for name, one in found.items()}, out)
     quantised.write_structure(model, out)
     shutil.copyfile(student / "config.json", out / "config.json")
 
@@ -254,13 +254,13 @@ def test_widths_that_no_block_divides(converter: Worker, tmp_path: Path) -> None
 def test_every_architecture(
     architecture: str,
     table_bits: int,
-    lively: Callable[..., Path],
+    randomised: Callable[..., Path],
     command_here: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
     recipe = recipe_file(
         tmp_path,
-        student={"source": str(lively(architecture)), "random_weights": True},
+        student={"source": str(randomised(architecture)), "random_weights": True},
         targets={"executorch": {"schemes": [SCHEME]}},
         convert={"sequence_lengths": [8, 16]},
         quantize={"calibration_texts": 32, "table_bits": table_bits},

@@ -58,10 +58,12 @@ class Made:
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
         stored = formats.get("litert").structure(file or self.file)
-        truth = Expected.read(self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding"))))
+        reference = Expected.read(
+            self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding")))
+        )
         rewritten = Expected.read(self.quantised, quantised.structure(self.quantised))
         checked = structure.check(stored, rewritten, SCHEME, "litert", functions=len(LENGTHS))
-        assert not differing(truth, rewritten, self.integers, SCHEMES[SCHEME])
+        assert not differing(reference, rewritten, self.integers, SCHEMES[SCHEME])
         gates = [
             *checked.gates,
             quantised_checkpoint.check_stored(stored, checked.followed, self.integers, SCHEMES[SCHEME], "float32"),
@@ -107,15 +109,15 @@ def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
 
 
 @pytest.fixture
-def four(made: Callable[..., Made], lively: Callable[..., Path]) -> Made:
+def four(made: Callable[..., Made], randomised: Callable[..., Path]) -> Made:
     """A file with linears of four bits and a table of eight."""
-    return made("four", lively())
+    return made("four", randomised())
 
 
 @pytest.fixture
-def mixed(made: Callable[..., Made], lively: Callable[..., Path]) -> Made:
+def mixed(made: Callable[..., Made], randomised: Callable[..., Path]) -> Made:
     """A file with a table of four bits, and a linear of eight among those of four."""
-    return made("mixed", lively(), table_bits=4, eight=(QUERY,))
+    return made("mixed", randomised(), table_bits=4, eight=(QUERY,))
 
 
 # --- what a file has --------------------------------------------------------------------------------------------------
@@ -153,13 +155,13 @@ def constants(file: Path) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", ["four", "mixed"])
 def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(name: str, request: pytest.FixtureRequest) -> None:
     one: Made = request.getfixturevalue(name)
-    wanted = one.integers
+    expected = one.integers
     found = list(constants(one.file))
-    assert {WORDS, QUERY, KEY} <= wanted.keys()
-    assert len(found) == len(LENGTHS) * len(wanted)
+    assert {WORDS, QUERY, KEY} <= expected.keys()
+    assert len(found) == len(LENGTHS) * len(expected)
     for graph in {id(graph): graph for graph, *_ in found}.values():
         here = [rest for owner, *rest in found if owner is graph]
-        for integer in wanted.values():
+        for integer in expected.values():
             assert any(
                 bits == integer.bits and np.array_equal(codes, integer.codes) and np.array_equal(steps, integer.scales)
                 for codes, steps, bits in here
@@ -313,9 +315,9 @@ def test_a_weight_that_the_converter_lost_is_named(four: Made, mixed: Made, tmp_
     ],
 )
 def test_int4_goes_through_the_command(
-    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str, randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    source = tiny_bert(tmp_path / "student") if architecture == "tinybert" else lively(architecture)
+    source = tiny_bert(tmp_path / "student") if architecture == "tinybert" else randomised(architecture)
     path = recipe_file(
         tmp_path,
         student={"source": str(source), "random_weights": True},

@@ -28,9 +28,9 @@ def test_max_abs_error_is_taken_in_double_precision():
 
 
 def test_cosine_of_known_angles():
-    truth = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
+    reference = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
     values = np.array([[7.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [4.0, 3.0]])
-    np.testing.assert_allclose(measures.cosine(truth, values), [1.0, 0.0, -1.0, 24 / 25], atol=1e-15)
+    np.testing.assert_allclose(measures.cosine(reference, values), [1.0, 0.0, -1.0, 24 / 25], atol=1e-15)
 
 
 def test_cosine_of_a_zero_row_is_nan_not_one():
@@ -46,32 +46,32 @@ def test_sqnr_in_decibels():
 
 
 def test_sqnr_of_scaled_noise_follows_its_power(seed):
-    truth = np.random.default_rng(seed).normal(size=10_000)
+    reference = np.random.default_rng(seed).normal(size=10_000)
     noise = np.random.default_rng(seed + 1).normal(size=10_000)
-    assert measures.sqnr_db(truth, truth + 0.01 * noise) == pytest.approx(40, abs=0.3)
+    assert measures.sqnr_db(reference, reference + 0.01 * noise) == pytest.approx(40, abs=0.3)
 
 
 def test_agreement_counts_equal_winners():
-    truth = np.array([[0.1, 0.9], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    reference = np.array([[0.1, 0.9], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     values = np.array([[5.0, 6.0], [1.0, 2.0], [-3.0, -2.0], [0.7, 0.3]])
-    assert measures.agreement(truth, values) == 0.75
+    assert measures.agreement(reference, values) == 0.75
 
 
 def test_agreement_leaves_near_ties_out_unless_nothing_else_is_there():
-    truth = np.array([[1.0, -1.0], [0.05, -0.05], [-1.0, 1.0]])
-    flipped = truth * np.array([[1.0], [-1.0], [1.0]])
-    assert measures.agreement(truth, flipped) == 1.0
-    assert measures.agreement(truth, -truth) == 0.0
+    reference = np.array([[1.0, -1.0], [0.05, -0.05], [-1.0, 1.0]])
+    flipped = reference * np.array([[1.0], [-1.0], [1.0]])
+    assert measures.agreement(reference, flipped) == 1.0
+    assert measures.agreement(reference, -reference) == 0.0
     ties = np.array([[5.0, 5.1], [5.1, 5.0]])
     assert measures.agreement(ties, ties[::-1]) == 0.0
 
 
 def test_nan_is_never_a_good_score():
-    truth, broken = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, NAN], [3.0, 4.0]])
-    assert math.isnan(measures.max_abs_error(truth, broken))
-    assert math.isnan(measures.max_abs_error(broken, truth))
-    assert math.isnan(measures.sqnr_db(truth, broken))
-    assert np.isnan(measures.cosine(truth, broken)).tolist() == [True, False]
+    reference, broken = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, NAN], [3.0, 4.0]])
+    assert math.isnan(measures.max_abs_error(reference, broken))
+    assert math.isnan(measures.max_abs_error(broken, reference))
+    assert math.isnan(measures.sqnr_db(reference, broken))
+    assert np.isnan(measures.cosine(reference, broken)).tolist() == [True, False]
 
 
 def test_empty_arrays_have_no_error():
@@ -81,9 +81,9 @@ def test_empty_arrays_have_no_error():
 
 def test_kl_divergence_is_scipys():
     rng = np.random.default_rng(5)
-    truth, values = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
-    soft = [np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (truth, values)]
-    assert measures.kl_divergence(truth, values) == pytest.approx(stats.entropy(soft[0], soft[1], axis=1))
+    reference, values = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
+    soft = [np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (reference, values)]
+    assert measures.kl_divergence(reference, values) == pytest.approx(stats.entropy(soft[0], soft[1], axis=1))
 
 
 def test_kl_divergence_of_equal_and_shifted_logits_is_zero_and_large_ones_stay_finite():

@@ -113,14 +113,14 @@ def test_palette_of_vectors_on_what_is_not_zero() -> None:
     wider, values = lut_to_sparse(mask, indices, lut, np.array(0, np.int32))
     assert np.array_equal(wider, np.repeat(mask, 2, 0))
     dense = sparse_to_dense(values, wider)
-    wanted: list[list[float]] = [
+    expected: list[list[float]] = [
         [2, 3, 0, 0, 0, 0],
         [2.5, 3.5, 0, 0, 0, 0],
         [3, 2, 0, 0, 0, 3],
         [3.5, 2.5, 0, 0, 0, 3.5],
     ]
-    wanted += [[0, 3, 2, 0, 2, 0], [0, 3.5, 2.5, 0, 2.5, 0], [0, 0, 0, 3, 0, 0], [0, 0, 0, 3.5, 0, 0]]
-    assert np.array_equal(dense, wanted)
+    expected += [[0, 3, 2, 0, 2, 0], [0, 3.5, 2.5, 0, 2.5, 0], [0, 0, 0, 3, 0, 0], [0, 0, 0, 3.5, 0, 0]]
+    assert np.array_equal(dense, expected)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
@@ -129,10 +129,10 @@ def test_unpacked_bits(bits: int, signed: bool) -> None:
     """Against arithmetic on one whole number."""
     packed = np.random.default_rng(bits).integers(0, 256, 24, dtype=np.uint8).tobytes()
     number = int.from_bytes(packed, "little")
-    wanted = [number >> (bits * i) & (2**bits - 1) for i in range(29)]
+    expected = [number >> (bits * i) & (2**bits - 1) for i in range(29)]
     if signed:
-        wanted = [value - 2**bits if value >= 2 ** (bits - 1) else value for value in wanted]
-    assert unpack_bits(packed, bits, 29, signed=signed).tolist() == wanted
+        expected = [value - 2**bits if value >= 2 ** (bits - 1) else value for value in expected]
+    assert unpack_bits(packed, bits, 29, signed=signed).tolist() == expected
 
 
 # --- damage ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.execution.worker import Worker
 from pipeline.formats import ConvertRequest, coreml
 from pipeline.mil import listing, trial
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Row
 
 REQUEST = ConvertRequest(
@@ -86,8 +86,8 @@ def rows(name: str, *, longest: int = 16) -> list[Row]:
     return [*(Row(*pair) for pair in zip(ids, types, strict=True)), Row((), ())]
 
 
-def truth(student: Path, task: str, wanted: list[Row]) -> np.ndarray:
-    return true_outputs(load_checkpoint(student, tasks.get(task)), tasks.get(task), wanted).values
+def reference(student: Path, task: str, due: list[Row]) -> np.ndarray:
+    return reference_outputs(load_checkpoint(student, tasks.get(task)), tasks.get(task), due).values
 
 
 def run(interpreter: mil.Interpreter, row: Row, length: int = 16) -> np.ndarray:
@@ -109,9 +109,9 @@ def test_single_precision_is_the_checkpoint(
     architecture: str, task: str, ios: int, convert: Convert, tiny_student: Callable[..., Path]
 ) -> None:
     interpreter = mil.Interpreter(convert(architecture, task, minimum_ios=ios), precision="fp32")
-    wanted = rows(f"{architecture}-{task}")[: 3 if task == "classification" else 4]
-    expected = truth(tiny_student(architecture, task), task, wanted[:3])
-    found = np.stack([run(interpreter, row) for row in wanted])
+    due = rows(f"{architecture}-{task}")[: 3 if task == "classification" else 4]
+    expected = reference(tiny_student(architecture, task), task, due[:3])
+    found = np.stack([run(interpreter, row) for row in due])
     assert np.abs(found[:3] - expected).max() <= 1e-5
     # Random heads say little, but far more than the tolerance.
     assert np.abs(expected).max() > 0.01
@@ -128,9 +128,9 @@ def test_half_precision_is_near_and_not_equal(
 ) -> None:
     package = mil.read(convert(architecture, task, scheme="fp16", minimum_ios=ios))
     half, single = (mil.Interpreter(package, precision=precision) for precision in ("fp16", "fp32"))
-    wanted = rows(architecture)[:3]
-    expected = truth(tiny_student(architecture, task), task, wanted)
-    errors = [np.abs(np.stack([run(one, row) for row in wanted]) - expected).max() for one in (half, single)]
+    due = rows(architecture)[:3]
+    expected = reference(tiny_student(architecture, task), task, due)
+    errors = [np.abs(np.stack([run(one, row) for row in due]) - expected).max() for one in (half, single)]
     assert 1e-5 < errors[0] < 1e-2
     # What is left without rounding is the rounding of the weights.
     assert errors[1] < errors[0]
@@ -171,10 +171,10 @@ def test_functions_share_their_constants_in_memory(convert: Convert, tiny_studen
     assert longer.function == "seq_16"
     # The positions of the longer function, and a few sizes.
     assert alone < held() < alone + 16 * 64 * 4 + 2000
-    wanted = rows("short", longest=8)[:3]
-    found = np.stack([run(short, row, 8) for row in wanted])
-    assert np.abs(found - np.stack([run(longer, row) for row in wanted])).max() < 1e-3
-    assert np.abs(found - truth(tiny_student("bert", "embedding"), "embedding", wanted)).max() < 2e-2
+    due = rows("short", longest=8)[:3]
+    found = np.stack([run(short, row, 8) for row in due])
+    assert np.abs(found - np.stack([run(longer, row) for row in due])).max() < 1e-3
+    assert np.abs(found - reference(tiny_student("bert", "embedding"), "embedding", due)).max() < 2e-2
 
 
 def test_a_value_is_freed_after_its_last_use(convert: Convert) -> None:
@@ -184,7 +184,7 @@ def test_a_value_is_freed_after_its_last_use(convert: Convert) -> None:
 
     def watch(kind: str, name: str, value: np.ndarray) -> None:
         seen.append(weakref.ref(value))
-        alive.append(sum(reference() is not None for reference in seen))
+        alive.append(sum(one() is not None for one in seen))
 
     run_names = tuple(port.name for port in interpreter.inputs)
     interpreter.run(rows("freed")[0].padded(run_names, 16, pad_token_id=0), watch=watch)
@@ -198,7 +198,7 @@ def test_enumerated_lengths(worker: Worker, tiny_student: Callable[..., Path], t
     assert interpreter.inputs[0].shape == (1, None)
     assert interpreter.inputs[0].shapes == ((1, 8), (1, 16), (1, 24))
     row = rows("flexible", longest=8)[0]
-    (expected,) = truth(tiny_student("bert", "embedding"), "embedding", [row])
+    (expected,) = reference(tiny_student("bert", "embedding"), "embedding", [row])
     for length in (8, 16, 24):
         assert np.abs(run(interpreter, row, length) - expected).max() <= 1e-5
     with pytest.raises(InputError, match=r"input_ids of shape \(1, 12\).*\(1, 8\) or \(1, 16\) or \(1, 24\)"):

@@ -522,20 +522,20 @@ case("topk", lambda x: x.topk(2, dim=1), {"x": (3, 5)}, k=2, axis=1)
 case("topk", lambda x: x.topk(2, dim=0, largest=False), {"x": (5, 3)}, k=2, axis=0, ascending=True)
 
 
-def check(found: Any, wanted: Any, tolerance: float) -> None:
+def check(found: Any, expected: Any, tolerance: float) -> None:
     """Compare values and shapes; infinities and NaN have to be at the same places."""
-    if isinstance(wanted, str | dict):
-        assert (found.item() if isinstance(found, np.ndarray) else found) == wanted
+    if isinstance(expected, str | dict):
+        assert (found.item() if isinstance(found, np.ndarray) else found) == expected
         return
-    right = np.asarray(wanted)
+    right = np.asarray(expected)
     assert np.shape(found) == right.shape
     np.testing.assert_allclose(np.asarray(found, np.float64), right.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
 def wanted_of(one: Case) -> tuple[Any, ...]:
     tensors = one.call.tensors["values"] if "values" in one.call.tensors else one.call.tensors.values()
-    wanted = one.want(*(torch.from_numpy(np.array(value)) for value in tensors))
-    return tuple(wanted) if isinstance(wanted, tuple) else (wanted,)
+    expected = one.want(*(torch.from_numpy(np.array(value)) for value in tensors))
+    return tuple(expected) if isinstance(expected, tuple) else (expected,)
 
 
 @pytest.mark.numeric
@@ -547,8 +547,8 @@ def test_op(one: Case) -> None:
     }
     with np.errstate(all="ignore"):
         found = OPS[one.call.op](**one.call.tensors, **constants)
-    for part, wanted in zip(found if isinstance(found, tuple) else (found,), wanted_of(one), strict=True):
-        check(part, wanted, one.tolerance)
+    for part, expected in zip(found if isinstance(found, tuple) else (found,), wanted_of(one), strict=True):
+        check(part, expected, one.tolerance)
 
 
 def test_every_op_has_a_case() -> None:
@@ -570,8 +570,8 @@ class TestInFile:
     @pytest.mark.numeric
     @pytest.mark.parametrize("one", [one for one in CASES if one.in_file], ids=lambda one: one.call.name)
     def test_op(self, one: Case, outputs: dict[str, Any]) -> None:
-        for index, wanted in enumerate(wanted_of(one)):
-            check(outputs[f"{one.call.name}__out{index}"], wanted, one.tolerance)
+        for index, expected in enumerate(wanted_of(one)):
+            check(outputs[f"{one.call.name}__out{index}"], expected, one.tolerance)
 
 
 def test_exact_gelu_errs_less_than_half_precision_sees() -> None:
@@ -600,11 +600,11 @@ class TestToHalf:
     def check(self, bits: np.ndarray) -> None:
         values = bits.astype(np.uint32).view(np.float32)
         with np.errstate(all="ignore"):
-            wanted = values.astype(np.float16).astype(np.float32)
+            expected = values.astype(np.float16).astype(np.float32)
         found = to_half(values)
-        assert np.array_equal(np.isnan(found), np.isnan(wanted))
-        number = ~np.isnan(wanted)
-        assert np.array_equal(found[number].view(np.uint32), wanted[number].view(np.uint32))
+        assert np.array_equal(np.isnan(found), np.isnan(expected))
+        number = ~np.isnan(expected)
+        assert np.array_equal(found[number].view(np.uint32), expected[number].view(np.uint32))
 
     def test_every_half_and_its_neighbours(self) -> None:
         """Each half, the middle to the next one, and the floats around both."""
@@ -628,8 +628,8 @@ class TestToHalf:
         with np.errstate(all="ignore"):
             halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
         exponents = np.arange(2**16, dtype=np.uint16) >> 10 & 31
-        wanted = np.where(exponents == 0, np.copysign(np.float32(0), halves), halves)
+        expected = np.where(exponents == 0, np.copysign(np.float32(0), halves), halves)
         found = flush(halves)
-        assert np.array_equal(np.isnan(found), np.isnan(wanted))
-        number = ~np.isnan(wanted)
-        assert np.array_equal(found[number].view(np.uint32), wanted[number].view(np.uint32))
+        assert np.array_equal(np.isnan(found), np.isnan(expected))
+        number = ~np.isnan(expected)
+        assert np.array_equal(found[number].view(np.uint32), expected[number].view(np.uint32))

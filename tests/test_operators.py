@@ -50,8 +50,8 @@ class Held:
 def read(line: TinyLine, name: str) -> Held:
     folder = line.folder / name / "model"
     claimed = signature.read(folder)
-    truth = reference.read(line.folder / f"reference-{claimed.max_length}")
-    expected = Expected.read(line.folder / "student", truth.checkpoint)
+    known = reference.read(line.folder / f"reference-{claimed.max_length}")
+    expected = Expected.read(line.folder / "student", known.checkpoint)
     file = folder / claimed.file
     return Held(formats.get(claimed.backend).structure(file), expected, file)
 

@@ -93,9 +93,9 @@ def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
     inputs += 0.1 * torch.randn(500, 48, generator=generator)
     for bits, groups in ((4, 2), (6, 1)):
         found = palettes.of_linear(weight, weight, (inputs.T @ inputs).double(), bits=bits, groups=groups)
-        outputs, truth = (inputs @ one.T for one in (torch.from_numpy(found.held.dense()), weight))
-        measured = float(((outputs - truth) ** 2).sum() / (truth**2).sum())
-        assert found.held.lut.shape == (groups, 1 << bits)
+        outputs, reference = (inputs @ one.T for one in (torch.from_numpy(found.weight.dense()), weight))
+        measured = float(((outputs - reference) ** 2).sum() / (reference**2).sum())
+        assert found.weight.lut.shape == (groups, 1 << bits)
         assert found.error is not None
         assert found.error_nearest is not None
         assert found.error == pytest.approx(measured, rel=1e-3)
@@ -109,7 +109,7 @@ def test_a_large_number_that_calibration_hardly_reads_is_in_the_list(seed: int) 
     weight[7, 11] = 9.0
     inputs = torch.randn(500, 48, generator=generator)
     inputs[:, 11] /= 1000
-    held = palettes.of_linear(weight, weight, (inputs.T @ inputs).double(), bits=6, groups=1).held
+    held = palettes.of_linear(weight, weight, (inputs.T @ inputs).double(), bits=6, groups=1).weight
     assert abs(held.dense()[7, 11] - 9.0) < 0.05
 
 
@@ -130,12 +130,12 @@ def test_a_batch_as_large_as_a_vector_is_no_batch_of_ids() -> None:
     assert of_tokens(torch.zeros(3, 8, 8), present).shape == (21, 8)
 
 
-def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Callable[..., Path]) -> None:
-    model = load_checkpoint(lively("albert"), get("embedding"))
+def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(randomised: Callable[..., Path]) -> None:
+    model = load_checkpoint(randomised("albert"), get("embedding"))
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     texts = calibration.default_texts(32, seed=0)
     batches = calibration.batches(
-        lively("albert"), ("input_ids", "attention_mask", "token_type_ids"), texts, max_length=32, pad=0
+        randomised("albert"), ("input_ids", "attention_mask", "token_type_ids"), texts, max_length=32, pad=0
     )
     calls = [name for name, _ in model_structure(model)["calls"]]
     found = palettes.palettise(model, batches, bits=6, rows=None)
@@ -143,7 +143,7 @@ def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Cal
     assert calls.count(shared.removesuffix(".weight")) > 1
     for name, one in model.named_parameters():
         if name in found:
-            assert np.array_equal(one.detach().numpy(), found[name].held.dense())
+            assert np.array_equal(one.detach().numpy(), found[name].weight.dense())
         else:
             assert torch.equal(one, before[name])
     assert not [name for name in found if "position" in name]
@@ -159,21 +159,21 @@ def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 
 @pytest.fixture(scope="module")
-def made(run_store: Store, lively: Callable[..., Path], converter: Worker) -> Callable[[str], Made]:
-    return lambda scheme: make_file(run_store, converter, lively(), scheme, f"palettes-{scheme}")
+def made(run_store: Store, randomised: Callable[..., Path], converter: Worker) -> Callable[[str], Made]:
+    return lambda scheme: make_file(run_store, converter, randomised(), scheme, f"palettes-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", ONE_FULL)
 def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, made: Callable[[str], Made]) -> None:
     one = made(scheme)
     package = mil.read(one.file)
-    wanted = one.held
-    assert {WORDS, QUERY} <= wanted.keys()
+    due = one.quantised_weights
+    assert {WORDS, QUERY} <= due.keys()
     functions = decompressed(package, "lut")
     for sources in functions:
         found = [(decode(package, one.arguments["indices"]), decode(package, one.arguments["lut"])) for one in sources]
-        assert len(found) == len(wanted)
-        for palette in wanted.values():
+        assert len(found) == len(due)
+        for palette in due.values():
             assert any(
                 np.array_equal(indices, palette.indices) and np.array_equal(lut.reshape(palette.lut.shape), palette.lut)
                 for indices, lut in found
@@ -187,7 +187,7 @@ def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, mad
 def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
-    assert gates["stored"].detail == f"{len(made(scheme).held)} weights are palette{BITS[scheme]}"
+    assert gates["stored"].detail == f"{len(made(scheme).quantised_weights)} weights are palette{BITS[scheme]}"
     written = stored_palettes.Record.model_validate_json((made(scheme).quantised / stored_palettes.RECORD).read_text())
     errors = [(one.error, one.error_nearest) for one in written.weights if one.error is not None]
     assert sum(error or 0 for error, _ in errors) < sum(nearest or 0 for _, nearest in errors)
@@ -212,8 +212,8 @@ def test_a_damaged_palette_fails(
     one = made(scheme)
     file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
     # The last bit of a number of the list, or one bit of an index in the middle.
-    at = 6 if argument == "lut" else one.held[name].indices.size // 4
-    flip(file, blob_of(mil.read(file), one.held[name], argument), at)
+    at = 6 if argument == "lut" else one.quantised_weights[name].indices.size // 4
+    flip(file, blob_of(mil.read(file), one.quantised_weights[name], argument), at)
     failed = {name for name, gate in one.judged(file).items() if not gate.passed}
     assert failed == {"weights"}
 
@@ -232,9 +232,11 @@ def test_a_palette_that_the_program_lacks_is_an_error(
 ) -> None:
     one, target = made("palettize_6bit"), Target("coreml", "palettize_6bit")
     quantised = Path(shutil.copytree(one.quantised, tmp_path / "quantised"))
-    indices = one.held[QUERY].indices.copy()
+    indices = one.quantised_weights[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    stored_palettes.write({**one.held} | {QUERY: replace(one.held[QUERY], indices=indices)}, quantised)
+    stored_palettes.write(
+        {**one.quantised_weights} | {QUERY: replace(one.quantised_weights[QUERY], indices=indices)}, quantised
+    )
     gates = SCHEMES[one.scheme].gates["embedding"]
     with pytest.raises(ToolchainError, match=rf"has no constant that the palette of {QUERY} gives"):
         converter.call(make, one.student, target, (8,), 18, None, quantised, gates, tmp_path)
@@ -263,14 +265,17 @@ def one_more_step(values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda truth: {QUERY: exchanged(truth[QUERY])}, f"a row of {QUERY} is"),
-        (lambda truth: {QUERY: zeroed(truth[QUERY])}, f"a row of {QUERY} is"),
-        (lambda truth: {QUERY: -truth[QUERY]}, QUERY),
-        (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
-        (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 64000 numbers are not the nearest"),
-        (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
+        (lambda reference: {QUERY: exchanged(reference[QUERY])}, f"a row of {QUERY} is"),
+        (lambda reference: {QUERY: zeroed(reference[QUERY])}, f"a row of {QUERY} is"),
+        (lambda reference: {QUERY: -reference[QUERY]}, QUERY),
+        (lambda reference: {WORDS: exchanged(reference[WORDS])}, "numbers are not the nearest"),
         (
-            lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001},
+            lambda reference: {WORDS: one_more_step(reference[WORDS])},
+            f"of {WORDS}, 1 of 64000 numbers are not the nearest",
+        ),
+        (lambda reference: {QUERY: reference[QUERY].T.copy()}, f"{QUERY} is"),
+        (
+            lambda reference: {"embeddings.LayerNorm.weight": reference["embeddings.LayerNorm.weight"] * 1.001},
             "embeddings.LayerNorm.weight, with its scales undone, differs from the student's by",
         ),
     ],
@@ -283,26 +288,28 @@ def test_what_rounding_does_not_explain_fails(
 ) -> None:
     """The student changes, so that palettes and checkpoint still fit together."""
     one = made(scheme)
-    truth, rewritten = one.expected
-    tensors = dict(truth.tensors)
-    other = replace(truth, tensors=tensors | change(tensors))
-    assert not differing(truth, rewritten, one.held, SCHEMES[scheme])
-    (said,) = differing(other, rewritten, one.held, SCHEMES[scheme])
+    reference, rewritten = one.expected
+    tensors = dict(reference.tensors)
+    other = replace(reference, tensors=tensors | change(tensors))
+    assert not differing(reference, rewritten, one.quantised_weights, SCHEMES[scheme])
+    (said,) = differing(other, rewritten, one.quantised_weights, SCHEMES[scheme])
     assert told in said
 
 
 def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(made: Callable[[str], Made]) -> None:
     one = made("palettize_6bit")
-    truth, rewritten = one.expected
+    reference, rewritten = one.expected
     six, four = SCHEMES["palettize_6bit"], SCHEMES["palettize_4bit"]
-    assert "has 6 bits; palettize_4bit means 4" in differing(truth, rewritten, one.held, four)[0]
-    indices = one.held[QUERY].indices.copy()
+    assert "has 6 bits; palettize_4bit means 4" in differing(reference, rewritten, one.quantised_weights, four)[0]
+    indices = one.quantised_weights[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    wrong = {**one.held} | {QUERY: replace(one.held[QUERY], indices=indices)}
-    assert differing(truth, rewritten, wrong, six) == [f"{QUERY} is not what its palette gives"]
-    assert differing(truth, truth, {}, six) == ["no weight has few bits"]
+    wrong = {**one.quantised_weights} | {QUERY: replace(one.quantised_weights[QUERY], indices=indices)}
+    assert differing(reference, rewritten, wrong, six) == [f"{QUERY} is not what its palette gives"]
+    assert differing(reference, reference, {}, six) == ["no weight has few bits"]
     fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}
-    assert f"{QUERY} is not there" in differing(truth, replace(rewritten, tensors=fewer), one.held, six)
+    assert f"{QUERY} is not there" in differing(
+        reference, replace(rewritten, tensors=fewer), one.quantised_weights, six
+    )
 
 
 def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) -> None:
@@ -319,7 +326,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     )
     checked = structure.check(half, rewritten, one.scheme, "coreml", functions=len(LENGTHS))
     assert checked.gates[0].passed
-    gate = quantised_checkpoint.check_stored(half, checked.followed, one.held, row, "float16")
+    gate = quantised_checkpoint.check_stored(half, checked.followed, one.quantised_weights, row, "float16")
     assert f"{QUERY} is stored as float16, not palette6" in gate.detail
     fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=len(LENGTHS))
     assert not fp16.gates[0].passed
@@ -327,7 +334,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
 
 def test_indices_and_lists_that_do_not_fit_are_refused(made: Callable[[str], Made], tmp_path: Path) -> None:
     one = made("palettize_6bit")
-    palette = one.held[QUERY]
+    palette = one.quantised_weights[QUERY]
     for wrong in (
         replace(palette, lut=palette.lut[:, :5]),
         replace(palette, lut=palette.lut.astype(np.float32)),
@@ -359,11 +366,11 @@ def test_four_bits_need_ios_18(command_here: Callable[..., Outcome], tmp_path: P
 @pytest.mark.full
 @pytest.mark.parametrize("architecture", ["bert", "albert", "distilbert", "mobilebert", "roberta"])
 def test_palettes_go_through_the_command(
-    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str, randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     path = recipe_file(
         tmp_path,
-        student={"source": str(lively(architecture)), "random_weights": True},
+        student={"source": str(randomised(architecture)), "random_weights": True},
         convert={"sequence_lengths": [16, 32]},
         targets={"coreml": {"schemes": list(BITS)}},
         quantize={"calibration_texts": 64},

@@ -195,9 +195,9 @@ def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
 
     def refitted(unit: int) -> float:
         left = [column for column in range(6) if column // 2 != unit]
-        wanted = columns @ weight.T
-        solved = torch.linalg.lstsq(columns[:, left], wanted).solution
-        return float(((wanted - columns[:, left] @ solved) @ factor).square().sum() / 4000 / 2)
+        expected = columns @ weight.T
+        solved = torch.linalg.lstsq(columns[:, left], expected).solution
+        return float(((expected - columns[:, left] @ solved) @ factor).square().sum() / 4000 / 2)
 
     alone = [refitted(unit) for unit in range(3)]
     assert int(losses.argmin()) == int(np.argmin(alone))
@@ -205,9 +205,11 @@ def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [{"num_hidden_groups": 2, "num_hidden_layers": 3}, {"inner_group_num": 2}])
-def test_groups_that_are_not_passed_alike_are_refused(case: dict[str, int], lively: Students, tmp_path: Path) -> None:
+def test_groups_that_are_not_passed_alike_are_refused(
+    case: dict[str, int], randomised: Students, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
-    shutil.copytree(lively("albert"), source)
+    shutil.copytree(randomised("albert"), source)
     config = transformers.AutoConfig.from_pretrained(source, **case)
     transformers.AlbertModel(config).save_pretrained(source)
     with pytest.raises(PipelineError, match=r"each group has one layer and all are passed equally often"):
@@ -215,28 +217,28 @@ def test_groups_that_are_not_passed_alike_are_refused(case: dict[str, int], live
 
 
 @pytest.mark.full
-def test_a_factored_table_and_a_single_head_are_timed_too(lively: Students, tmp_path: Path) -> None:
+def test_a_factored_table_and_a_single_head_are_timed_too(randomised: Students, tmp_path: Path) -> None:
     factored = tmp_path / "factored"
     factored.mkdir()
-    factorise.make(lively(), "embedding", FactoriseSection.model_validate({"embedding": 16}), TEXTS, factored)
+    factorise.make(randomised(), "embedding", FactoriseSection.model_validate({"embedding": 16}), TEXTS, factored)
     make(factored, tmp_path / "single", attention_heads=0.25, intermediate_size=0.5, uniform=True)
     out = tmp_path / "out"
     out.mkdir()
-    wanted = section(compute=0.7, costs="latency", cost_length=64)
+    expected = section(compute=0.7, costs="latency", cost_length=64)
     with session().one(tmp_path / "log") as worker:
-        metrics = worker.call(prune.make, tmp_path / "single", "embedding", wanted, TEXTS, out)
+        metrics = worker.call(prune.make, tmp_path / "single", "embedding", expected, TEXTS, out)
     assert metrics["attention_heads"] == [1, 1]
     assert metrics["structure_ms"]["attention"] > metrics["structure_ms"]["feed_forward"] > 0
 
 
 @pytest.mark.full
-def test_costs_are_measured_in_the_real_runtime(lively: Students, tmp_path: Path) -> None:
+def test_costs_are_measured_in_the_real_runtime(randomised: Students, tmp_path: Path) -> None:
     """The order of the two is all that a noisy machine tells of layers this small."""
     out = tmp_path / "out"
     out.mkdir()
-    wanted = section(compute=0.6, costs="latency", cost_length=64)
+    expected = section(compute=0.6, costs="latency", cost_length=64)
     with session().one(tmp_path / "log") as worker:
-        metrics = worker.call(prune.make, lively("bert", "classification"), "classification", wanted, TEXTS, out)
+        metrics = worker.call(prune.make, randomised("bert", "classification"), "classification", expected, TEXTS, out)
     assert metrics["structure_ms"]["attention"] > 2 * metrics["structure_ms"]["feed_forward"] > 0
     assert 0.3 < metrics["compute"] < 0.8
 
@@ -247,14 +249,14 @@ def test_costs_are_measured_in_the_real_runtime(lively: Students, tmp_path: Path
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize(("architecture", "task"), [("bert", "classification"), ("albert", "embedding")])
 def test_what_adds_nothing_goes_first_and_is_not_missed(
-    criterion: str, architecture: str, task: str, lively: Students
+    criterion: str, architecture: str, task: str, randomised: Students
 ) -> None:
-    model = loaded(lively(architecture, task), task)
+    model = loaded(randomised(architecture, task), task)
     layer = layers.layers(model)[-1]
     with torch.no_grad():
         layer.get("attention_output").weight[:, 16:32] = 0
         layer.get("output").weight[:, 40:56] = 0
-    batches = rows(lively(architecture, task), model)
+    batches = rows(randomised(architecture, task), model)
     blocks = sublayers(model)
     judged = importance_by(criterion, model, tasks.get(task), blocks, batches, seed=0)
     assert judged[-2].each.argmin() == 1
@@ -273,10 +275,10 @@ def test_what_adds_nothing_goes_first_and_is_not_missed(
 
 @pytest.mark.numeric
 @pytest.mark.parametrize("task", ["classification", "regression", "token_classification", "question_answering"])
-def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -> None:
+def test_gate_gradients_are_those_of_single_texts(task: str, randomised: Students) -> None:
     """No text's gradient hangs on what it is batched with, so each is squared by itself."""
-    model = loaded(lively("bert", task), task)
-    batches = rows(lively("bert", task), model)
+    model = loaded(randomised("bert", task), task)
+    batches = rows(randomised("bert", task), model)
     blocks = sublayers(model)
     together = gate_gradients(model, tasks.get(task), blocks, batches, seed=0)
     assert [one.shape for one in together] == [(len(TEXTS), block.shape.size) for block in blocks]
@@ -289,14 +291,14 @@ def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -
 
 
 @pytest.mark.numeric
-def test_each_criterion_is_its_formula(lively: Students) -> None:
-    model = loaded(lively())
-    batches, blocks, task = rows(lively(), model), sublayers(model), tasks.get("embedding")
+def test_each_criterion_is_its_formula(randomised: Students) -> None:
+    model = loaded(randomised())
+    batches, blocks, task = rows(randomised(), model), sublayers(model), tasks.get("embedding")
     gradients = gate_gradients(model, task, blocks, batches, seed=3)
-    for name, wanted in (("taylor", lambda one: np.abs(one).mean(0)), ("fisher", lambda one: (one**2).mean(0) / 2)):
+    for name, expected in (("taylor", lambda one: np.abs(one).mean(0)), ("fisher", lambda one: (one**2).mean(0) / 2)):
         judged = importance_by(name, model, task, blocks, batches, seed=3)
         for one, gradient in zip(judged, gradients, strict=True):
-            np.testing.assert_allclose(one.each, wanted(gradient), rtol=1e-5)
+            np.testing.assert_allclose(one.each, expected(gradient), rtol=1e-5)
     judged = importance_by("magnitude", model, task, blocks, batches, seed=3)
     for kind, inner, outer, size in (
         ("attention", "value", "attention_output", 16),
@@ -313,21 +315,21 @@ def test_each_criterion_is_its_formula(lively: Students) -> None:
         np.testing.assert_allclose(found / found.mean(), np.array(norms) / np.mean(norms), rtol=1e-5)
 
 
-def test_the_fisher_is_the_divergence_that_a_gate_causes(lively: Students) -> None:
+def test_the_fisher_is_the_divergence_that_a_gate_causes(randomised: Students) -> None:
     """Half of m²·F is KL(p ‖ p_m) to second order, F by labels drawn from p: no label of the data is needed."""
-    folder = lively("bert", "classification")
+    folder = randomised("bert", "classification")
     model = loaded(folder, "classification")
     short = rows(folder, model)
     many = Batches(short.rows * 12, short.names, short.pad_token_id)
     blocks = sublayers(model)
     judged = importance_by("fisher", model, tasks.get("classification"), blocks, many, seed=0)[0]
-    step, wanted = 0.02, outputs(model, short, "classification").log_softmax(-1)
+    step, expected = 0.02, outputs(model, short, "classification").log_softmax(-1)
     for unit in range(4):
         gate = torch.ones(4)
         gate[unit] -= step
         with gated(blocks[:1], [gate]):
             found = outputs(model, short, "classification").log_softmax(-1)
-        divergence = float((wanted.exp() * (wanted - found)).sum(-1).mean()) / step**2
+        divergence = float((expected.exp() * (expected - found)).sum(-1).mean()) / step**2
         assert judged.each[unit] == pytest.approx(divergence, rel=0.35)
 
 
@@ -337,9 +339,9 @@ def test_the_fisher_is_the_divergence_that_a_gate_causes(lively: Students) -> No
 @pytest.mark.parametrize("task", ["embedding", "classification"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_pruned_folder_keeps_the_budget_and_is_the_masked_model(
-    architecture: str, task: str, lively: Students, tmp_path: Path
+    architecture: str, task: str, randomised: Students, tmp_path: Path
 ) -> None:
-    source = lively(architecture, task)
+    source = randomised(architecture, task)
     metrics = make(source, tmp_path / "out", task, compute=0.6, importance="fisher", reconstruct=False)
     assert 0.55 < metrics["compute"] <= 0.6
     full, less = loaded(source, task), loaded(tmp_path / "out", task)
@@ -353,8 +355,8 @@ def test_a_pruned_folder_keeps_the_budget_and_is_the_masked_model(
     masks = [mask(whole, left) for whole, left in zip(blocks, sublayers(less), strict=True)]
     assert any(float(one.min()) == 0 for one in masks)
     with gated(blocks, masks):
-        wanted = outputs(full, batches, task)
-    torch.testing.assert_close(outputs(less, batches, task), wanted, rtol=1e-4, atol=1e-5)
+        expected = outputs(full, batches, task)
+    torch.testing.assert_close(outputs(less, batches, task), expected, rtol=1e-4, atol=1e-5)
 
 
 def mask(whole: Sublayer, left: Sublayer) -> torch.Tensor:
@@ -365,8 +367,10 @@ def mask(whole: Sublayer, left: Sublayer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("architecture", "kept"), [("bert", (1,)), ("distilbert", 1), ("albert", 1)])
-def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], lively: Students, tmp_path: Path) -> None:
-    metrics = make(lively(architecture), tmp_path / "out", layers=kept)
+def test_layers_are_left_out(
+    architecture: str, kept: int | tuple[int, ...], randomised: Students, tmp_path: Path
+) -> None:
+    metrics = make(randomised(architecture), tmp_path / "out", layers=kept)
     assert metrics["compute"] == pytest.approx(0.5)
     assert len(metrics["layers"]) == 1
     assert (
@@ -378,29 +382,29 @@ def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], liv
     less = loaded(tmp_path / "out")
     assert encoder_shape(less).layers == 1
     if kept == (1,):
-        theirs = layers.layers(loaded(lively(architecture)))[1].get("query").weight
+        theirs = layers.layers(loaded(randomised(architecture)))[1].get("query").weight
         assert torch.equal(layers.layers(less)[0].get("query").weight, theirs)
 
 
-def test_the_fractions_of_heads_and_neurons_are_kept(lively: Students, tmp_path: Path) -> None:
-    metrics = make(lively(), tmp_path / "out", attention_heads=0.5, intermediate_size=0.25, reconstruct=False)
-    full = encoder_shape(loaded(lively()))
+def test_the_fractions_of_heads_and_neurons_are_kept(randomised: Students, tmp_path: Path) -> None:
+    metrics = make(randomised(), tmp_path / "out", attention_heads=0.5, intermediate_size=0.25, reconstruct=False)
+    full = encoder_shape(loaded(randomised()))
     sums = {kind: sum(sublayer.size for sublayer in full.sublayers if sublayer.kind == kind) for kind in KINDS}
     assert sum(metrics["attention_heads"]) == sums["attention"] // 2
     assert sum(metrics["intermediate_size"]) == sums["feed_forward"] // 4
     uniform = make(
-        lively(), tmp_path / "uniform", attention_heads=0.5, intermediate_size=0.25, uniform=True, reconstruct=False
+        randomised(), tmp_path / "uniform", attention_heads=0.5, intermediate_size=0.25, uniform=True, reconstruct=False
     )
     assert len(set(uniform["attention_heads"])) == len(set(uniform["intermediate_size"])) == 1
 
 
 @pytest.mark.parametrize("importance", ["magnitude", "taylor", "fisher"])
 def test_the_hidden_columns_that_matter_stay_and_their_weights_with_them(
-    importance: str, lively: Students, tmp_path: Path
+    importance: str, randomised: Students, tmp_path: Path
 ) -> None:
     """In every tensor with hidden columns, what is left is the whole one's at those that were chosen."""
     source = tmp_path / "source"
-    shutil.copytree(lively(), source)
+    shutil.copytree(randomised(), source)
     loud = [3, 8, 21, 22, 40, 47, 59, 63]
     model = loaded(source)
     with torch.no_grad():
@@ -424,9 +428,9 @@ def test_the_hidden_columns_that_matter_stay_and_their_weights_with_them(
 
 
 @pytest.mark.parametrize("quiet", [0, 1])
-def test_the_layer_that_changes_least_goes(quiet: int, lively: Students, tmp_path: Path) -> None:
+def test_the_layer_that_changes_least_goes(quiet: int, randomised: Students, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(lively(), source)
+    shutil.copytree(randomised(), source)
     model = loaded(source)
     layer = layers.layers(model)[quiet]
     with torch.no_grad():
@@ -442,24 +446,26 @@ def test_the_layer_that_changes_least_goes(quiet: int, lively: Students, tmp_pat
 
 @pytest.mark.parametrize("task", ["embedding", "classification"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_hidden_columns_are_removed_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
-    model = loaded(lively(architecture, task), task)
-    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden_size=40, compute=0.4)
+def test_hidden_columns_are_removed_everywhere(
+    architecture: str, task: str, randomised: Students, tmp_path: Path
+) -> None:
+    model = loaded(randomised(architecture, task), task)
+    metrics = make(randomised(architecture, task), tmp_path / "out", task, hidden_size=40, compute=0.4)
     assert metrics["hidden_size"] == 40
     # The budget is of the whole: columns that leave lower it as heads do.
     assert metrics["compute"] <= 0.4
     less = loaded(tmp_path / "out", task)
     assert sum(one.numel() for one in less.parameters()) == metrics["parameters"] < metrics["parameters_before"]
-    wanted = outputs(model, rows(lively(architecture, task), model), task)
-    got = outputs(less, rows(lively(architecture, task), less), task)
-    assert got.shape == (len(wanted), 40 if task == "embedding" else wanted.shape[1])
+    expected = outputs(model, rows(randomised(architecture, task), model), task)
+    got = outputs(less, rows(randomised(architecture, task), less), task)
+    assert got.shape == (len(expected), 40 if task == "embedding" else expected.shape[1])
     assert bool(torch.isfinite(got).all())
 
 
-def test_columns_leave_an_albert_whose_tables_are_as_wide(lively: Students, tmp_path: Path) -> None:
+def test_columns_leave_an_albert_whose_tables_are_as_wide(randomised: Students, tmp_path: Path) -> None:
     source = tmp_path / "albert"
     source.mkdir()
-    starts.make(lively(), StartSection(kind="albert"), source)
+    starts.make(randomised(), StartSection(kind="albert"), source)
     model = loaded(source)
     assert model.config.embedding_size == model.config.hidden_size
     make(source, tmp_path / "out", hidden_size=40)
@@ -468,8 +474,8 @@ def test_columns_leave_an_albert_whose_tables_are_as_wide(lively: Students, tmp_
     assert outputs(less, rows(source, less)).shape[1] == 40
 
 
-def test_a_stored_tensor_without_a_place_is_refused(lively: Students, tmp_path: Path) -> None:
-    make(lively("electra"), tmp_path / "out", hidden_size=40)
+def test_a_stored_tensor_without_a_place_is_refused(randomised: Students, tmp_path: Path) -> None:
+    make(randomised("electra"), tmp_path / "out", hidden_size=40)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     (tmp_path / "out" / "config.json").write_text(json.dumps(config | {"embedding_size": 40}))
     with pytest.raises(PipelineError, match=r"has no place for .*embeddings_project"):
@@ -477,24 +483,26 @@ def test_a_stored_tensor_without_a_place_is_refused(lively: Students, tmp_path: 
 
 
 @pytest.mark.numeric
-def test_a_layer_makes_up_for_those_left_out_behind_it(lively: Students, tmp_path: Path) -> None:
+def test_a_layer_makes_up_for_those_left_out_behind_it(randomised: Students, tmp_path: Path) -> None:
     errors = [
-        make(lively(), tmp_path / name, layers=(0,), reconstruct=solve)["mean_layer_error"]
+        make(randomised(), tmp_path / name, layers=(0,), reconstruct=solve)["mean_layer_error"]
         for name, solve in (("cut", False), ("solved", True))
     ]
     assert errors[1] < 0.8 * errors[0]
-    theirs, mine = (layers.layers(loaded(place))[-1].get("output_norm") for place in (lively(), tmp_path / "solved"))
+    theirs, mine = (
+        layers.layers(loaded(place))[-1].get("output_norm") for place in (randomised(), tmp_path / "solved")
+    )
     assert torch.equal(mine.weight, theirs.weight)
 
 
-def test_a_shared_sublayer_is_cut_once(lively: Students, tmp_path: Path) -> None:
+def test_a_shared_sublayer_is_cut_once(randomised: Students, tmp_path: Path) -> None:
     source = tmp_path / "shared"
     source.mkdir()
-    model = loaded(lively())
+    model = loaded(randomised())
     first, second = layers.layers(model)
     shapes.use(second, first, "feed_forward")
     shapes.save(model, source)
-    (source / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
+    (source / "tokenizer.json").write_bytes((randomised() / "tokenizer.json").read_bytes())
     assert stored_shape(found(source)) == encoder_shape(model)
     metrics = make(source, tmp_path / "out", compute=0.6)
     assert metrics["compute"] <= 0.6
@@ -507,17 +515,17 @@ def test_a_shared_sublayer_is_cut_once(lively: Students, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("architecture", ["bert", "albert"])
-def test_nothing_cut_is_nothing_changed(architecture: str, lively: Students) -> None:
-    full = loaded(lively(architecture))
+def test_nothing_cut_is_nothing_changed(architecture: str, randomised: Students) -> None:
+    full = loaded(randomised(architecture))
     same = copy.deepcopy(full)
-    errors = reconstruct(full, same, rows(lively(architecture), full), numbers=[0, 1])
+    errors = reconstruct(full, same, rows(randomised(architecture), full), numbers=[0, 1])
     assert max(errors) == 0
     assert all(torch.equal(one, other) for one, other in zip(full.parameters(), same.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Students, tmp_path: Path) -> None:
-    source = lively(architecture)
+def test_reconstruction_comes_nearer_than_cutting(architecture: str, randomised: Students, tmp_path: Path) -> None:
+    source = randomised(architecture)
     plain = make(source, tmp_path / "cut", compute=0.7, reconstruct=False)
     solved = make(source, tmp_path / "solved", compute=0.7)
     assert solved["attention_heads"] == plain["attention_heads"]
@@ -528,20 +536,20 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     others = calibration.batches(
         source, inputs, everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
     )
-    wanted = outputs(full, others)
-    distances = [float((outputs(loaded(tmp_path / name), others) - wanted).norm()) for name in ("cut", "solved")]
+    expected = outputs(full, others)
+    distances = [float((outputs(loaded(tmp_path / name), others) - expected).norm()) for name in ("cut", "solved")]
     assert distances[1] < distances[0]
 
 
 @pytest.mark.numeric
-def test_neurons_that_compute_the_same_are_merged(lively: Students) -> None:
+def test_neurons_that_compute_the_same_are_merged(randomised: Students) -> None:
     """Either of a pair can go for nothing, but not both, and the other takes over what it gave."""
-    full = loaded(lively())
+    full = loaded(randomised())
     with torch.no_grad():
         for layer in layers.layers(full):
             layer.get("intermediate").weight[64:] = layer.get("intermediate").weight[:64]
             layer.get("intermediate").bias[64:] = layer.get("intermediate").bias[:64]
-    batches = rows(lively(), full)
+    batches = rows(randomised(), full)
     full.requires_grad_(False)
     blocks = sublayers(full)
     moments = output_moments(full, tasks.get("embedding"), blocks, batches, seed=0)
@@ -560,9 +568,9 @@ def test_neurons_that_compute_the_same_are_merged(lively: Students) -> None:
     assert float((outputs(less, batches) - outputs(full, batches)).norm()) < 0.02 * before
 
 
-def test_padding_takes_no_part(lively: Students) -> None:
-    full = loaded(lively())
-    batches = rows(lively(), full)
+def test_padding_takes_no_part(randomised: Students) -> None:
+    full = loaded(randomised())
+    batches = rows(randomised(), full)
     entering, gradients = output_moments(full, tasks.get("embedding"), sublayers(full), batches, seed=0)
     tokens = sum(len(row) for group in batches.rows for row in group)
     assert {one.tokens for one in (*entering, *gradients)} == {tokens}
@@ -574,10 +582,10 @@ def test_padding_takes_no_part(lively: Students) -> None:
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
 
 
-def test_the_same_order_gives_the_same_bytes(lively: Students, tmp_path: Path) -> None:
+def test_the_same_order_gives_the_same_bytes(randomised: Students, tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):
-        make(lively(), tmp_path / name, compute=0.6, calibration_texts=20)
+        make(randomised(), tmp_path / name, compute=0.6, calibration_texts=20)
         digests.append(sha256_file(tmp_path / name / "model.safetensors"))
     assert digests[0] == digests[1]
     assert (tmp_path / "one" / "tokenizer.json").is_file()
@@ -685,10 +693,10 @@ BAD = [
 
 @pytest.mark.parametrize(("architecture", "values", "said"), BAD)
 def test_what_cannot_be_pruned_is_refused_in_one_line(
-    architecture: str, values: dict[str, Any], said: str, lively: Students
+    architecture: str, values: dict[str, Any], said: str, randomised: Students
 ) -> None:
     with pytest.raises(PipelineError, match=said) as error:
-        tried(section(**values), found(lively(architecture)))
+        tried(section(**values), found(randomised(architecture)))
     assert "\n" not in str(error.value)
 
 
@@ -697,19 +705,19 @@ def tried(section: PruneSection, source: student.Source) -> student.Source:
     return prune.trial(section, source, tasks.get("embedding"))
 
 
-def test_too_few_texts_are_refused(lively: Students, tmp_path: Path) -> None:
+def test_too_few_texts_are_refused(randomised: Students, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="2 calibration texts are not empty; 8 or more are needed"):
-        prune.make(lively(), "embedding", section(compute=0.5), ["one", "two", " "], tmp_path)
+        prune.make(randomised(), "embedding", section(compute=0.5), ["one", "two", " "], tmp_path)
 
 
-def test_a_factorised_layer_is_refused(lively: Students, tmp_path: Path) -> None:
-    model = loaded(lively())
+def test_a_factorised_layer_is_refused(randomised: Students, tmp_path: Path) -> None:
+    model = loaded(randomised())
     narrow = layers.layers(model)[0].get("output")
     pair = torch.nn.Sequential(torch.nn.Linear(128, 20, bias=False), torch.nn.Linear(20, 64))
     assert narrow.out_features == 64
     layers.layers(model)[0].put("output", pair)
     shapes.save(model, tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer.json").write_bytes((randomised() / "tokenizer.json").read_bytes())
     with pytest.raises(PipelineError, match="is factorised already; prune first"):
         prune.trial(section(compute=0.5), found(tmp_path), tasks.get("embedding"))
 

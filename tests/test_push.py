@@ -446,7 +446,7 @@ def test_an_absent_branch_and_a_refused_card_are_said(one_bundle, client, hub):
     with pytest.raises(InputError, match="has no branch phones; --create makes it"):
         push.upload(elsewhere, one_bundle[1], private=False, create=False)
     hub.bad_card = True
-    with pytest.raises(InputError, match=r'did not take the bundle: .*"license" must be one of a list'):
+    with pytest.raises(InputError, match=r'did not accept the bundle: .*"license" must be one of a list'):
         push.upload(*one_bundle, private=False, create=False)
     assert hub.repositories[PLACE].commits == []
 

@@ -130,12 +130,12 @@ def test_a_gain_takes_an_outlier_away_and_nothing_else(static: bool, seed: int) 
     assert found.error < 0.7 * found.error_before
     assert int(found.input_gain.argmin()) == 5
     apply(one.linears, found)
-    for number, (linear, wanted) in enumerate(zip(one.linears, before, strict=True)):
+    for number, (linear, due) in enumerate(zip(one.linears, before, strict=True)):
         got = linear(one.inputs * found.input_gain).detach()
         gain = found.output_gains[number]
         got = got if gain is None else got * gain
         # Single precision gives 6.4e-7, on another processor 5.6e-7.
-        assert float((got - wanted).abs().max() / wanted.abs().max()) < 2e-6
+        assert float((got - due).abs().max() / due.abs().max()) < 2e-6
 
 
 @pytest.mark.numeric
@@ -249,11 +249,11 @@ STATIC = {
 
 
 @pytest.fixture(scope="session")
-def static_line(lively: Callable[..., Path], run_store: Store) -> Path:
+def static_line(randomised: Callable[..., Path], run_store: Store) -> Path:
     """A line of a tiny student in static int8, made by the command once a run."""
 
     def make(folder: Path) -> None:
-        source = {"source": str(lively("bert", "classification")), "random_weights": True}
+        source = {"source": str(randomised("bert", "classification")), "random_weights": True}
         bounds = {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}
         free = {"gates": {"int8_static": bounds, PER_TENSOR: bounds}}
         short = {"sequence_lengths": [8, 16]}
@@ -276,8 +276,8 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
     functions = len(held.uses)
     rows = [row for row in ranges.read(static_line / f"quantised-{scheme}").linears if row.input is not None]
     assert not any("classifier" in row.path for row in rows)
-    wanted = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
-    assert sorted(held.steps) == sorted(wanted * functions)
+    due = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
+    assert sorted(held.static_scales) == sorted(due * functions)
     assert held.arithmetic.count("static_int8") == len(rows) * functions
     assert set(held.arithmetic) == {"static_int8", "float"}
 
@@ -291,10 +291,10 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
     functions = len(held.uses)
     clean = structure.check(held, expected, scheme, backend, functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
-    (steps,) = [one for one in held.steps[3:4] if len(one) == 4]
+    (steps,) = [one for one in held.static_scales[3:4] if len(one) == 4]
     scale, zero, made, made_zero = steps
     for other in ((scale * (1 + 1e-6), zero, made, made_zero), (scale, zero + 1, made, made_zero)):
-        changed = replace(held, steps=(*held.steps[:3], other, *held.steps[4:]))
+        changed = replace(held, static_scales=(*held.static_scales[:3], other, *held.static_scales[4:]))
         failed = [
             gate
             for gate in structure.check(changed, expected, scheme, backend, functions=functions).gates
@@ -351,16 +351,16 @@ def versions_of_linears(model: Any) -> list[int]:
 def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Path, tmp_path: Path) -> None:
     """XNNPACK takes what comes from outside to be in the steps that the reader declares."""
     model = formats.get("executorch")
-
     clean = static_line / "executorch-int8_static" / "model" / model.FILE
-    (scale, *_), *_ = model.structure(clean).steps
+    (scale, *_), *_ = model.structure(clean).static_scales
     old, new = (struct.pack("<f", factor * scale) for factor in (1, 1.5))
-    with pytest.raises(ToolchainError, match="in other steps than"):
+    with pytest.raises(ToolchainError, match="with another scale or zero point than"):
         model.structure(edited_bytes(clean, old, new, tmp_path / model.FILE))
 
 
 @pytest.mark.parametrize(
-    ("tensor_type", "said"), [(2, "bias is in other steps than its products"), (9, "in other steps than it")]
+    ("tensor_type", "said"),
+    [(2, "bias has another scale than its products"), (9, "with another scale or zero point than it")],
 )
 def test_scales_that_do_not_belong_together_are_refused(
     tensor_type: int, said: str, static_line: Path, tmp_path: Path
@@ -384,9 +384,9 @@ def test_scales_that_do_not_belong_together_are_refused(
 @pytest.mark.full
 @pytest.mark.parametrize("architecture", ["albert", "distilbert", "mobilebert", "roberta", "electra"])
 def test_static_int8_of_every_architecture(
-    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str, randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    source = {"source": str(lively(architecture, "embedding")), "random_weights": True}
+    source = {"source": str(randomised(architecture, "embedding")), "random_weights": True}
     outcome = command_here("verify", recipe_file(tmp_path, student=source, **STATIC), "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
 

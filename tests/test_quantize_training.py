@@ -87,27 +87,27 @@ def test_an_integer_linear_computes_with_its_codes(dynamic: bool, seed: int) -> 
     assert (found.codes.min(), found.codes.max()) == (-8, 7)
     hidden = torch.randn(5, 64, generator=generator)
     read = rounding.by_token(hidden) if dynamic else hidden
-    wanted = nn.functional.linear(read, torch.from_numpy(found.dense()), linear.bias)
-    assert torch.allclose(made(hidden), wanted, atol=1e-6)
+    expected = nn.functional.linear(read, torch.from_numpy(found.dense()), linear.bias)
+    assert torch.allclose(made(hidden), expected, atol=1e-6)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def job(lively: Callable[..., Path], tmp_path: Path) -> Callable[..., QuantizeJob]:
+def job(randomised: Callable[..., Path], tmp_path: Path) -> Callable[..., QuantizeJob]:
     """A factory of runs of a tiny student."""
 
     def make(scheme: str, task: str = "embedding", **settings: object) -> QuantizeJob:
-        student, quantised = lively("bert", task), tmp_path / f"quantised-{scheme}-{task}"
+        student, quantised = randomised("bert", task), tmp_path / f"quantised-{scheme}-{task}"
         texts = tuple(default_texts(120, seed=0))
         if not quantised.exists():
             quantised.mkdir()
             section = QuantizeSection(equalisation=False, observer="min_max")
             quantize.make(student, task, scheme, section, (), texts, quantised)
         gentle = {"learning_rate": 1e-4, "steps": 80} if scheme == "int8_static" else {}
-        wanted = QuantizeTraining.model_validate(FAST | gentle | settings)
-        return QuantizeJob("key", student, quantised, task, scheme, wanted, texts, tmp_path / "checkpoints")
+        expected = QuantizeTraining.model_validate(FAST | gentle | settings)
+        return QuantizeJob("key", student, quantised, task, scheme, expected, texts, tmp_path / "checkpoints")
 
     return make
 
@@ -134,10 +134,10 @@ def curve_of_the_next_run(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_training_brings_a_student_nearer(
     scheme: str, task: str, job: Callable[..., QuantizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted, out = job(scheme, task), tmp_path / "out"
+    expected, out = job(scheme, task), tmp_path / "out"
     out.mkdir()
     curve = curve_of_the_next_run(monkeypatch)
-    said = training.train(wanted, silent, out)
+    said = training.train(expected, silent, out)
     assert (said["first_loss"], said["final_loss"]) == (curve[0], curve[-1])
     # A pass over all texts: single batches differ by more than training gains. Over processors and seeds static int8
     # comes to .59 to .66 of the first pass, int4 to .17 to .49, and static int8 without training to .97.
@@ -145,8 +145,8 @@ def test_training_brings_a_student_nearer(
     # So few updates of a random student do not reach what rounding column by column did at once.
     assert said["distance"] < 5 * said["distance_before"]
     assert quantised.was_trained(out)
-    assert not quantised.was_trained(wanted.quantised)
-    before, after = load_file(wanted.quantised / WEIGHTS), load_file(out / WEIGHTS)
+    assert not quantised.was_trained(expected.quantised)
+    before, after = load_file(expected.quantised / WEIGHTS), load_file(out / WEIGHTS)
     assert before.keys() == after.keys()
     tables = [name for name in before if "embeddings" in name and before[name].ndim == 2]
     assert tables
@@ -156,7 +156,7 @@ def test_training_brings_a_student_nearer(
     assert not torch.equal(before[query], after[query])
     if scheme != "int8_static":
         held = integers.read(out)
-        assert held.keys() == integers.read(wanted.quantised).keys()
+        assert held.keys() == integers.read(expected.quantised).keys()
         assert all(np.array_equal(one.dense(), after[name].numpy()) for name, one in held.items())
 
 
@@ -164,18 +164,18 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(
     job: Callable[..., QuantizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
-    wanted = job("int4_dynamic", steps=10, checkpoint_minutes=1e-9)
+    expected = job("int4_dynamic", steps=10, checkpoint_minutes=1e-9)
     for name in ("whole", "resumed"):
         (tmp_path / name).mkdir()
-    training.train(replace(wanted, checkpoints=tmp_path / "others"), silent, tmp_path / "whole")
+    training.train(replace(expected, checkpoints=tmp_path / "others"), silent, tmp_path / "whole")
 
     def stop(what: str, fraction: float) -> None:
         if fraction >= 0.5:
             raise Stop
 
     with pytest.raises(Stop):
-        training.train(wanted, stop, tmp_path / "resumed")
-    training.train(wanted, silent, tmp_path / "resumed")
+        training.train(expected, stop, tmp_path / "resumed")
+    training.train(expected, silent, tmp_path / "resumed")
     record = json.loads((tmp_path / "resumed" / integers.RECORD).read_text())["training"]
     assert record["resumed_at"] == [4]
     for name in (WEIGHTS, CODES):
@@ -200,13 +200,13 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(
     ],
 )
 def test_conversion_changes_no_code_of_a_trained_student(
-    backend: str, scheme: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    backend: str, scheme: str, randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     """Every gate holds: weights and ranges to the bit, the checkpoint near the student, the file near that."""
     free = {"min_mean_cosine": 0.0, "min_worst_cosine": -1.0, "min_sqnr_db": 0.0, "max_bytes_per_parameter": 9.0}
     recipe = recipe_file(
         tmp_path,
-        student={"source": str(lively("bert", "embedding")), "random_weights": True},
+        student={"source": str(randomised("bert", "embedding")), "random_weights": True},
         targets={backend: {"schemes": [scheme]}},
         convert={"sequence_lengths": [8, 16]},
         verify={"datasets": ["none"], "gates": {scheme: free}},
@@ -221,7 +221,7 @@ def test_conversion_changes_no_code_of_a_trained_student(
     stored = formats.get(backend).structure(folder / f"{backend}-{scheme}" / "model" / formats.get(backend).FILE)
     trained = folder / f"trained-{scheme}"
     if scheme == "int8_static":
-        assert len(stored.steps) % len([row for row in ranges.read(trained).linears if row.input]) == 0
+        assert len(stored.static_scales) % len([row for row in ranges.read(trained).linears if row.input]) == 0
         assert gates["ranges"].passed
     else:
         query = integers.read(trained)["encoder.layer.1.attention.self.query.weight"].dense()

@@ -138,7 +138,7 @@ def test_a_scheme_that_no_backend_carries_out_is_refused_with_the_measurement(ba
         RecipeError, match=re.escape(f"{backend} does not support {scheme}: {reason} It supports: fp32")
     ):
         checked(tmp_path, targets={backend: {"schemes": [scheme]}})
-    with pytest.raises(RecipeError, match=f"gates.{scheme}: no backend supports {scheme}"):
+    with pytest.raises(RecipeError, match=f"gates.{scheme}: no format supports {scheme}"):
         checked(tmp_path, verify={"gates": {scheme: {}}})
 
 

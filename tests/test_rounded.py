@@ -1,14 +1,14 @@
-"""int8 that flows where no conversion lets it, or in other steps than it was made in, is refused."""
+"""int8 that flows where no conversion lets it, or with another scale than it was made with, is refused."""
 
 import numpy as np
 import pytest
 
 from pipeline.errors import ToolchainError
-from pipeline.formats.rounded import Grid, Rounded, What
+from pipeline.formats.rounded import Rounded, ScaleZeroPoint, What
 from pipeline.formats.structure import check_bias
 
 ONE, OTHER = (0.5, 3), (0.25, 3)
-Operation = tuple[What, dict[str, Grid], dict[str, Grid]]
+Operation = tuple[What, dict[str, ScaleZeroPoint], dict[str, ScaleZeroPoint]]
 ROUNDS: Operation = ("rounds", {}, {"a": ONE})
 LINEAR: Operation = ("linear", {"a": ONE}, {"b": OTHER})
 
@@ -43,12 +43,15 @@ def test_what_conversions_have_passes(operations: list[Operation]) -> None:
         ([ROUNDS, ("rounds", {"a": ONE}, {"c": OTHER})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("other", {"a": ONE}, {})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("other", {"a": ONE}, {"b": ONE})], "reads what was rounded, and is no linear"),
-        ([ROUNDS, ("moves", {"a": ONE}, {"c": OTHER})], "gives int8 in other steps than it reads"),
+        ([ROUNDS, ("moves", {"a": ONE}, {"c": OTHER})], "gives int8 with another scale or zero point than it reads"),
         (
             [ROUNDS, ("rounds", {}, {"b": OTHER}), ("moves", {"a": ONE, "b": OTHER}, {"c": ONE})],
-            "gives int8 in other steps than it reads",
+            "gives int8 with another scale or zero point than it reads",
         ),
-        ([ROUNDS, ("linear", {"a": OTHER}, {"b": OTHER})], "reads int8 in other steps than it was made in"),
+        (
+            [ROUNDS, ("linear", {"a": OTHER}, {"b": OTHER})],
+            "reads int8 with another scale or zero point than it was made with",
+        ),
         ([LINEAR], "reads int8 that nothing has made"),
         ([("other", {}, {"a": ONE})], "gives int8, and is no linear"),
     ],
@@ -65,7 +68,7 @@ def test_a_bias_is_in_the_steps_of_its_products(factor: float, fits: bool) -> No
     if fits:
         check_bias(own, of_weight, 0.7)
         return
-    with pytest.raises(ToolchainError, match="bias is in other steps than its products"):
+    with pytest.raises(ToolchainError, match="bias has another scale than its products"):
         check_bias(own, of_weight, 0.7)
-    with pytest.raises(ToolchainError, match="other steps"):
+    with pytest.raises(ToolchainError, match="another scale"):
         check_bias(own[:1], of_weight, 0.7)

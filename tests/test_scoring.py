@@ -45,8 +45,8 @@ def classes(rng: np.random.Generator, rows: int, right: float) -> tuple[RowOutpu
 )
 def test_metrics_of_classes_are_scikit_learns(metric, oracle, seed):
     outputs, gold = classes(np.random.default_rng(seed), 200, 0.7)
-    wanted = oracle(np.asarray(gold), outputs.values.argmax(1))
-    assert scoring.score("logits", labels(metric, gold), outputs) == pytest.approx(wanted)
+    expected = oracle(np.asarray(gold), outputs.values.argmax(1))
+    assert scoring.score("logits", labels(metric, gold), outputs) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -296,34 +296,34 @@ EVERY_METRIC = [pytest.param(one, marks=pytest.mark.toolchain) if one.startswith
 
 @pytest.mark.parametrize("metric", EVERY_METRIC)
 def test_the_interval_of_no_change_is_zero_and_of_a_change_holds_its_drop(metric, seed):
-    kind, wanted, truth, worse = noisy(metric, seed)
-    assert scoring.interval_of_drop(kind, wanted, truth, truth) == (0.0, 0.0)
-    low, high = scoring.interval_of_drop(kind, wanted, truth, worse)
-    assert low < scoring.score(kind, wanted, truth) - scoring.score(kind, wanted, worse) < high
+    kind, expected, reference, worse = noisy(metric, seed)
+    assert scoring.interval_of_drop(kind, expected, reference, reference) == (0.0, 0.0)
+    low, high = scoring.interval_of_drop(kind, expected, reference, worse)
+    assert low < scoring.score(kind, expected, reference) - scoring.score(kind, expected, worse) < high
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "spearman"])
 def test_resampling_in_blocks_is_resampling_at_once(metric, seed, monkeypatch):
-    kind, wanted, truth, worse = noisy(metric, seed)
-    whole = scoring.interval_of_drop(kind, wanted, truth, worse)
-    monkeypatch.setattr(scoring, "_HELD", 7 * len(wanted.gold))
-    assert scoring.interval_of_drop(kind, wanted, truth, worse) == whole
+    kind, expected, reference, worse = noisy(metric, seed)
+    whole = scoring.interval_of_drop(kind, expected, reference, worse)
+    monkeypatch.setattr(scoring, "_HELD", 7 * len(expected.gold))
+    assert scoring.interval_of_drop(kind, expected, reference, worse) == whole
 
 
 def test_the_interval_agrees_with_scipys_bootstrap(seed):
     rng = np.random.default_rng(seed)
     gold = rng.normal(size=80)
-    truth, values = gold + rng.normal(0, 0.4, 80), gold + rng.normal(0, 0.7, 80)
+    reference, values = gold + rng.normal(0, 0.4, 80), gold + rng.normal(0, 0.7, 80)
 
     def drop(a, b, c):
         return stats.spearmanr(a, c).statistic - stats.spearmanr(b, c).statistic
 
-    wanted = stats.bootstrap(
-        (truth, values, gold), drop, paired=True, vectorized=False, method="percentile", n_resamples=1000, rng=rng
+    expected = stats.bootstrap(
+        (reference, values, gold), drop, paired=True, vectorized=False, method="percentile", n_resamples=1000, rng=rng
     ).confidence_interval
-    outputs = single(truth[:, None]), single(values[:, None])
+    outputs = single(reference[:, None]), single(values[:, None])
     found = scoring.interval_of_drop("value", labels("spearman", list(gold)), *outputs)
-    assert found == pytest.approx((wanted.low, wanted.high), abs=0.03)
+    assert found == pytest.approx((expected.low, expected.high), abs=0.03)
 
 
 # --- datasets ---------------------------------------------------------------------------------------------------

@@ -96,12 +96,12 @@ def test_ranges_come_worst_first_and_of_the_checkpoint_that_was_trained(
 
 @pytest.mark.full
 def test_a_study_is_written_shown_and_named_by_a_recipe(
-    lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     """The command, a second time from what it kept, the ranges, and the checkpoint that the policy leads to."""
     free = {"min_mean_cosine": 0.0, "min_worst_cosine": -1.0, "min_sqnr_db": 0.0, "max_bytes_per_parameter": 9.0}
     given = {
-        "student": {"source": str(lively("bert", "embedding")), "random_weights": True},
+        "student": {"source": str(randomised("bert", "embedding")), "random_weights": True},
         "targets": {"litert": {"schemes": ["int4_dynamic"]}},
         "convert": {"sequence_lengths": [8, 16]},
         "verify": {"datasets": ["none"], "gates": {"int4_dynamic": free}},

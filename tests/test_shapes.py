@@ -19,7 +19,7 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.errors import StudentError
 
 
-def lively(architecture: str, task: str, place: Path) -> Any:
+def randomised(architecture: str, task: str, place: Path) -> Any:
     place.mkdir(parents=True, exist_ok=True)
     students.source(few(architecture, task), place)
     return load_checkpoint(place, tasks.get(task))
@@ -71,15 +71,15 @@ def outputs(model: Any, names: tuple[str, ...]) -> torch.Tensor:
     return found.logits if hasattr(found, "logits") else found.last_hidden_state
 
 
-def assert_same(found: Any, wanted: Any, architecture: str) -> None:
+def assert_same(found: Any, expected: Any, architecture: str) -> None:
     """Compare every parameter to the bit, and what is computed with them to rounding: memory is aligned as it comes."""
-    mine, theirs = dict(found.named_parameters()), dict(wanted.named_parameters())
+    mine, theirs = dict(found.named_parameters()), dict(expected.named_parameters())
     assert {name: tuple(tensor.shape) for name, tensor in mine.items()} == {
         name: tuple(tensor.shape) for name, tensor in theirs.items()
     }
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
     names = ARCHITECTURES[architecture].inputs
-    torch.testing.assert_close(outputs(found, names), outputs(wanted, names), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs(found, names), outputs(expected, names), rtol=1e-5, atol=1e-5)
 
 
 def folder_of(model: Any, source: Path, out: Path) -> Path:
@@ -92,7 +92,7 @@ def folder_of(model: Any, source: Path, out: Path) -> Path:
 @pytest.mark.parametrize("task", ["embedding", "classification"])
 @pytest.mark.parametrize("architecture", COMPRESSIBLE)
 def test_a_compressed_checkpoint_is_restored_to_the_bit(architecture: str, task: str, tmp_path: Path) -> None:
-    model = lively(architecture, task, tmp_path / "source")
+    model = randomised(architecture, task, tmp_path / "source")
     compress(model)
     folder = folder_of(model, tmp_path / "source", tmp_path / "out")
     restored = load_checkpoint(folder, tasks.get(task))
@@ -101,7 +101,7 @@ def test_a_compressed_checkpoint_is_restored_to_the_bit(architecture: str, task:
 
 
 def test_a_head_s_checkpoint_gives_its_bare_encoder(tmp_path: Path) -> None:
-    model = lively("bert", "classification", tmp_path / "source")
+    model = randomised("bert", "classification", tmp_path / "source")
     compress(model)
     folder = folder_of(model, tmp_path / "source", tmp_path / "out")
     bare = load_checkpoint(folder, tasks.get("embedding"))
@@ -112,7 +112,7 @@ def test_a_head_s_checkpoint_gives_its_bare_encoder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["attention", "feed_forward"])
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
 def test_a_shared_part_is_stored_once(architecture: str, part: str, tmp_path: Path) -> None:
-    model = lively(architecture, "embedding", tmp_path / "source")
+    model = randomised(architecture, "embedding", tmp_path / "source")
     first, second = layers.layers(model)
     before = sum(parameter.numel() for parameter in model.parameters())
     shapes.use(second, first, part)
@@ -129,7 +129,7 @@ def test_a_shared_part_is_stored_once(architecture: str, part: str, tmp_path: Pa
 
 
 def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
-    model = lively("bert", "embedding", tmp_path / "source")
+    model = randomised("bert", "embedding", tmp_path / "source")
     compress(model)
     folder = folder_of(model, tmp_path / "source", tmp_path / "out")
     path = folder / "config.json"
@@ -140,7 +140,7 @@ def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
-    model = lively("mobilebert", "embedding", tmp_path / "source")
+    model = randomised("mobilebert", "embedding", tmp_path / "source")
     with pytest.raises(StudentError, match="mobilebert cannot be compressed here: its layers have bottlenecks"):
         layers.layers(model)
 
@@ -166,7 +166,7 @@ def test_a_compressed_folder_goes_through_the_command(
     command_here: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
-    model = lively(architecture, "classification", tmp_path / "plain")
+    model = randomised(architecture, "classification", tmp_path / "plain")
     compress(model)
     if architecture == "bert":
         first, second = layers.layers(model)
@@ -180,5 +180,5 @@ def test_a_compressed_folder_goes_through_the_command(
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
     outcome = command_here("verify", recipe, "--json")
-    wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
-    assert outcome.document["verdicts"] == wanted, outcome.stdout
+    expected = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
+    assert outcome.document["verdicts"] == expected, outcome.stdout

@@ -37,7 +37,7 @@ def folder_of(architecture: str, place: Path) -> Path:
 
 
 def deeper(place: Path, count: int) -> Path:
-    """Write a lively BERT with so many layers, each with parameters of its own."""
+    """Write a randomised BERT with so many layers, each with parameters of its own."""
     import transformers
 
     folder_of("bert", place)
@@ -100,9 +100,9 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     assert not torch.equal(first.get("intermediate").weight, second.get("intermediate").weight)
     sizes: dict[SublayerKind, int] = {"attention": first.head_size, "feed_forward": 1}
     for part, size in sizes.items():
-        wanted = sublayer_tensors(first, part)
-        found = align(sublayer_tensors(second, part), wanted, part, size)
-        assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+        expected = sublayer_tensors(first, part)
+        found = align(sublayer_tensors(second, part), expected, part, size)
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     model.save_pretrained(source)
     tied, metrics = make(source, tmp_path / "out")
     torch.testing.assert_close(hidden_of(tied), before, rtol=1e-4, atol=1e-4)
@@ -119,7 +119,7 @@ def test_matching_units_brings_other_layers_nearer(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in second.module.parameters():
             parameter.add_(torch.randn_like(parameter) * parameter.std() * 0.2)
-    truth = hidden_of(model)
+    reference = hidden_of(model)
     shuffle(second, seed=3)
     model.save_pretrained(source)
     tied, _ = make(source, tmp_path / "out")
@@ -127,7 +127,7 @@ def test_matching_units_brings_other_layers_nearer(tmp_path: Path) -> None:
         for mine, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
             mine.copy_((mine + other) / 2)
     copy_part(first, second)
-    errors = [float((hidden_of(one) - truth).square().mean()) for one in (tied, model)]
+    errors = [float((hidden_of(one) - reference).square().mean()) for one in (tied, model)]
     assert errors[0] < 0.2 * errors[1]
 
 
@@ -149,13 +149,13 @@ def test_what_is_shared_is_stored_once(architecture: str, what: str, tmp_path: P
     assert 0 < metrics["relative_distance"] < 1
 
 
-@pytest.mark.parametrize(("start", "wanted"), [("first", [0, 0, 0, 3, 3]), ("middle", [1, 1, 1, 4, 4])])
-def test_a_group_can_begin_with_one_of_its_layers(start: str, wanted: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("start", "expected"), [("first", [0, 0, 0, 3, 3]), ("middle", [1, 1, 1, 4, 4])])
+def test_a_group_can_begin_with_one_of_its_layers(start: str, expected: list[int], tmp_path: Path) -> None:
     source = deeper(tmp_path / "source", 5)
     before = [layer.get("query").weight for layer in layers.layers(load_checkpoint(source, EMBEDDING))]
     model, metrics = make(source, tmp_path / "out", groups=2, start=start)
     found = [layer.get("query").weight for layer in layers.layers(model)]
-    assert all(torch.equal(one, before[number]) for one, number in zip(found, wanted, strict=True))
+    assert all(torch.equal(one, before[number]) for one, number in zip(found, expected, strict=True))
     assert metrics["groups"] == [[0, 1, 2], [3, 4]]
     stored = json.loads((tmp_path / "out" / "config.json").read_text())["pocketbert"]
     assert stored["attention"] == stored["feed_forward"] == [0, 0, 0, 3, 3]
@@ -255,5 +255,5 @@ def test_a_factorised_and_tied_student_goes_through_the_command(
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
     outcome = command_here("verify", recipe, "--json")
-    wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
-    assert outcome.document["verdicts"] == wanted, outcome.stdout
+    expected = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
+    assert outcome.document["verdicts"] == expected, outcome.stdout

@@ -157,7 +157,7 @@ def test_an_app_that_cannot_be_written_leaves_the_other_as_it_was(tiny_line: Tin
     shutil.rmtree(ios)
     ios.write_text("a file where a folder should be")
     before = files(into)
-    with pytest.raises(ArtifactError, match=r"What was in the apps is unchanged\."):
+    with pytest.raises(ArtifactError, match=r"The models in the apps are unchanged\."):
         ship(tiny_line, into, FP32, PTE)
     assert files(into) == before
     assert sorted(path.name for path in (android / "tiny").iterdir()) == ["executorch-fp32"]
@@ -232,7 +232,7 @@ def test_the_indexes_are_part_of_the_exchange(
     monkeypatch.setattr(Path, "replace", failing(Path.replace))
     # Four renames for a model that is there and one that is new, in two apps each, and the two indexes.
     if number <= 8:
-        with pytest.raises(ArtifactError, match=r"What was in the apps is unchanged\."):
+        with pytest.raises(ArtifactError, match=r"The models in the apps are unchanged\."):
             ship(tiny_line, into, FP32, PTE)
         monkeypatch.undo()
         assert files(into) == before
@@ -273,7 +273,7 @@ def test_a_place_that_may_not_be_read_or_written_is_refused(
         return []
 
     monkeypatch.setattr(os, "walk", walk)
-    with pytest.raises(ArtifactError, match=r"Permission denied\. What was in the apps is unchanged"):
+    with pytest.raises(ArtifactError, match=r"Permission denied\. The models in the apps are unchanged"):
         ship(tiny_line, into)
     monkeypatch.undo()
     assert files(into) == before

@@ -51,11 +51,11 @@ MOVEMENT = {"sparsity": 0.7, "by": "movement"}
 
 
 @pytest.fixture(scope="session")
-def sparse(lively: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sparse(randomised: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of a tiny student with four of five weights zero."""
     place = tmp_path_factory.mktemp("zeros") / "student"
     place.mkdir()
-    prune.make(lively(), "embedding", PruneSection.model_validate({"sparse": {"sparsity": 0.8}}), (), place)
+    prune.make(randomised(), "embedding", PruneSection.model_validate({"sparse": {"sparsity": 0.8}}), (), place)
     return place
 
 
@@ -82,18 +82,18 @@ def test_the_lowest_go_and_of_equals_the_earlier(sparsity: float, seed: int) -> 
     draw = torch.Generator().manual_seed(seed)
     scores = [torch.randint(0, 9, shape, generator=draw).float() for shape in ((7, 9), (11, 3))]
     flat = torch.cat([one.flatten() for one in scores])
-    wanted = torch.ones(len(flat), dtype=torch.bool)
-    wanted[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
+    due = torch.ones(len(flat), dtype=torch.bool)
+    due[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
     found = keep_highest(scores, sparsity)
     assert [one.shape for one in found] == [one.shape for one in scores]
-    assert torch.equal(torch.cat([one.flatten() for one in found]), wanted)
+    assert torch.equal(torch.cat([one.flatten() for one in found]), due)
 
 
 @pytest.mark.numeric
 @pytest.mark.parametrize("scope", ["global", "matrix"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_smallest_weights_become_zero(architecture: str, scope: Any, lively: Callable[..., Path]) -> None:
-    model = loaded(lively(architecture))
+def test_the_smallest_weights_become_zero(architecture: str, scope: Any, randomised: Callable[..., Path]) -> None:
+    model = loaded(randomised(architecture))
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     kept = prune_by_magnitude(model, Sparse(sparsity=0.3, scope=scope))
     found = sparsity_metrics(model)
@@ -109,13 +109,13 @@ def test_the_smallest_weights_become_zero(architecture: str, scope: Any, lively:
 
 
 def test_pruning_without_texts_keeps_the_layout_and_says_what_it_reached(
-    sparse: Path, lively: Callable[..., Path], tmp_path: Path
+    sparse: Path, randomised: Callable[..., Path], tmp_path: Path
 ) -> None:
     assert "pocketbert" not in json.loads((sparse / "config.json").read_text())
-    assert (sparse / "tokenizer.json").read_bytes() == (lively() / "tokenizer.json").read_bytes()
+    assert (sparse / "tokenizer.json").read_bytes() == (randomised() / "tokenizer.json").read_bytes()
     both = PruneSection.model_validate({"layers": [1], "max_length": 32, "sparse": {"sparsity": 0.5}})
     texts = [f"This is text number {number}." for number in range(8)]
-    metrics = prune.make(lively(), "embedding", both, texts, tmp_path)
+    metrics = prune.make(randomised(), "embedding", both, texts, tmp_path)
     assert metrics["sparsity"] == pytest.approx(0.5, abs=1e-4)
     assert (metrics["layers"], set(metrics["sparsity_by_kind"])) == (
         [1],
@@ -128,9 +128,9 @@ def test_pruning_without_texts_keeps_the_layout_and_says_what_it_reached(
 # --- while a model is trained ------------------------------------------------------------------------------------
 
 
-def test_movement_keeps_what_training_moves_away_from_zero(lively: Callable[..., Path]) -> None:
+def test_movement_keeps_what_training_moves_away_from_zero(randomised: Callable[..., Path]) -> None:
     """What the loss pulls outwards stays although it is small; the rest goes, and comes back when it is pulled."""
-    model = loaded(lively())
+    model = loaded(randomised())
     found = layer_matrices(model)
     whole = {name: one.detach().clone() for name, one in found.items()}
     outwards = {name: one.abs() < 0.05 for name, one in whole.items()}
@@ -165,19 +165,19 @@ def job(folder: Path, source: Path, **train: Any) -> TrainingJob:
 
 @pytest.mark.parametrize("by", ["movement", pytest.param("magnitude", marks=pytest.mark.full)])
 def test_a_run_that_was_stopped_ends_with_the_same_zeros(
-    by: str, lively: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by: str, randomised: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
-    wanted = job(tmp_path, lively(), sparse=MOVEMENT | {"by": by})
-    whole, uncut = fine_tune(replace(wanted, checkpoints=tmp_path / "others"), silent)
+    due = job(tmp_path, randomised(), sparse=MOVEMENT | {"by": by})
+    whole, uncut = fine_tune(replace(due, checkpoints=tmp_path / "others"), silent)
     with pytest.raises(Stop):
-        fine_tune(wanted, stop_after(0.6))
-    resumed, cut = fine_tune(wanted, silent)
+        fine_tune(due, stop_after(0.6))
+    resumed, cut = fine_tune(due, silent)
     assert cut.resumed_at == [4]
     assert [(one.step, one.loss) for one in cut.curve] == [(one.step, one.loss) for one in uncut.curve]
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
     (tmp_path / "out").mkdir()
-    metrics = write(resumed, cut, wanted.source, tmp_path / "out")
+    metrics = write(resumed, cut, due.source, tmp_path / "out")
     assert metrics["sparsity"] == pytest.approx(0.7, abs=1e-3)
     assert cut.settings["sparse"]["by"] == by
     again = loaded(tmp_path / "out", "classification")
@@ -185,16 +185,16 @@ def test_a_run_that_was_stopped_ends_with_the_same_zeros(
 
 
 @pytest.mark.full
-def test_other_scores_give_other_zeros(lively: Callable[..., Path], tmp_path: Path) -> None:
+def test_other_scores_give_other_zeros(randomised: Callable[..., Path], tmp_path: Path) -> None:
     found = []
     for by in ("movement", "magnitude"):
-        model, _ = fine_tune(job(tmp_path, lively(), sparse=MOVEMENT | {"by": by}), silent)
+        model, _ = fine_tune(job(tmp_path, randomised(), sparse=MOVEMENT | {"by": by}), silent)
         found.append(torch.cat([one.flatten() for one in zeros_of(model).values()]))
     assert 0.1 < float((found[0] != found[1]).float().mean()) < 0.9
 
 
-def test_more_zeros_are_added_to_those_that_a_student_has(lively: Callable[..., Path]) -> None:
-    model = loaded(lively())
+def test_more_zeros_are_added_to_those_that_a_student_has(randomised: Callable[..., Path]) -> None:
+    model = loaded(randomised())
     prune_by_magnitude(model, Sparse(sparsity=0.3))
     before = zeros_of(model)
     growing = GradualPruning(model, GradualSparse(sparsity=0.6, warmup_fraction=0.5, cooldown_fraction=0.0))
@@ -217,13 +217,13 @@ def test_more_zeros_are_added_to_those_that_a_student_has(lively: Callable[..., 
 
 @pytest.mark.parametrize("what", ["train", "distil"])
 def test_zeros_that_a_student_has_are_held(
-    what: str, sparse: Path, lively: Callable[..., Path], tmp_path: Path
+    what: str, sparse: Path, randomised: Callable[..., Path], tmp_path: Path
 ) -> None:
     before = loaded(sparse)
     if what == "train":
         after = fine_tune(job(tmp_path, sparse), silent)[0].base_model
     else:
-        after = distilled(tmp_path, sparse, lively())
+        after = distilled(tmp_path, sparse, randomised())
     mine = layer_matrices(after)
     for name, zeros in zeros_of(before).items():
         assert torch.equal(mine[name] == 0, zeros)
@@ -242,16 +242,16 @@ def distilled(place: Path, source: Path, teacher: Path, **settings: Any) -> Any:
 
 
 def test_movement_follows_a_distillation_and_shared_layers_have_one_mask(
-    lively: Callable[..., Path], tmp_path: Path
+    randomised: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = tmp_path / "shared"
     source.mkdir()
-    model = loaded(lively())
+    model = loaded(randomised())
     first, second = layers.layers(model)
     shapes.use(second, first, "feed_forward")
     shapes.save(model, source)
-    (source / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
-    after = distilled(tmp_path, source, lively(), sparse=GradualSparse(sparsity=0.6, scope="matrix").model_dump())
+    (source / "tokenizer.json").write_bytes((randomised() / "tokenizer.json").read_bytes())
+    after = distilled(tmp_path, source, randomised(), sparse=GradualSparse(sparsity=0.6, scope="matrix").model_dump())
     assert len(zeros_of(after)) == 10
     assert all(abs(float(zeros.float().mean()) - 0.6) < 1e-3 for zeros in zeros_of(after).values())
 
@@ -294,10 +294,10 @@ def complaint(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_not_last_is_refused_first(
-    case: str, lively: Callable[..., Path], tmp_path: Path, command_here: Callable[..., Outcome]
+    case: str, randomised: Callable[..., Path], tmp_path: Path, command_here: Callable[..., Outcome]
 ) -> None:
     sections, said = REFUSED[case]
-    outcome = command_here("compress", recipe_file(tmp_path, student={"source": str(lively())}, **sections))
+    outcome = command_here("compress", recipe_file(tmp_path, student={"source": str(randomised())}, **sections))
     assert re.search(said, complaint(outcome)), outcome.stderr
 
 
@@ -348,12 +348,12 @@ def test_core_ml_stores_sparse_matrices_without_their_zeros(scheme: str, sparse:
 
 @pytest.mark.full
 def test_a_sparse_student_goes_through_the_command(
-    lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     schemes = ["fp32", "fp16", "int8_weight_only"]
     path = recipe_file(
         tmp_path,
-        student={"source": str(lively()), "random_weights": True},
+        student={"source": str(randomised()), "random_weights": True},
         prune={"sparse": {"sparsity": 0.8}},
         convert={"sequence_lengths": [16, 32]},
         targets={"coreml": {"schemes": schemes}, "litert": {"schemes": ["fp32"]}, "executorch": {"schemes": ["fp32"]}},
@@ -367,11 +367,11 @@ def test_a_sparse_student_goes_through_the_command(
         assert "no gain in this format" in metrics[f"convert {backend}-fp32"]["zeros"]
 
 
-def test_the_same_weights_become_zero_each_time(lively: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_same_weights_become_zero_each_time(randomised: Callable[..., Path], tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         asked = PruneSection.model_validate({"sparse": {"sparsity": 0.5}})
-        prune.make(lively(), "embedding", asked, (), tmp_path / name)
+        prune.make(randomised(), "embedding", asked, (), tmp_path / name)
         digests.append(sha256_file(tmp_path / name / "model.safetensors"))
     assert digests[0] == digests[1]

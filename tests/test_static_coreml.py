@@ -50,9 +50,9 @@ def line(folder: Path, source: Path, task: str, ios: int, lengths: list[int]) ->
 
 
 @pytest.fixture(scope="module")
-def made(run_store: Store, lively: Callable[..., Path]) -> Path:
+def made(run_store: Store, randomised: Callable[..., Path]) -> Path:
     """A classifier."""
-    source = lively("bert", "classification")
+    source = randomised("bert", "classification")
     folder = run_store.get("static-coreml", lambda folder: line(folder, source, "classification", 18, [16]))
     return folder / "build" / "tiny"
 
@@ -99,9 +99,9 @@ def test_linears_read_the_ranges_that_were_found(which: str, request: pytest.Fix
     folder = request.getfixturevalue(which)
     assert verify.read(folder / TARGET / "parity").verdict == "passed"
     stored, rows = held(folder), found_by_calibration(folder)
-    wanted = [row.input.scale_and_zero_point(half=True) for row in rows if row.input]
-    assert sorted(stored.steps) == sorted(wanted * len(stored.uses))
-    assert Counter(stored.arithmetic)["static_int8"] == len(wanted) * len(stored.uses)
+    due = [row.input.scale_and_zero_point(half=True) for row in rows if row.input]
+    assert sorted(stored.static_scales) == sorted(due * len(stored.uses))
+    assert Counter(stored.arithmetic)["static_int8"] == len(due) * len(stored.uses)
     # Query, key and value read one tensor, rounded once.
     rounded = operations(mil.read(file_of(folder)).spec, "quantize")
     assert len(rounded) == len(stored.uses) * (len(rows) - 2 * sum("query" in row.path for row in rows))
@@ -121,7 +121,7 @@ def test_what_is_never_below_zero_has_unsigned_codes(older: Path) -> None:
     package = mil.read(file_of(older))
     operations = package.program(package.functions[0]).operations
     assert "uint8" in {one.outputs[0].type.dtype.name for one in operations if one.kind == "quantize"}  # type: ignore[union-attr]
-    assert -128 in [zero for _, zero, *_ in held(older).steps]
+    assert -128 in [zero for _, zero, *_ in held(older).static_scales]
 
 
 def test_another_range_fails(made: Path) -> None:
@@ -131,9 +131,9 @@ def test_another_range_fails(made: Path) -> None:
     functions = len(stored.uses)
     clean = structure.check(stored, expected, SCHEME, "coreml", functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
-    scale, zero, *_ = stored.steps[3]
+    scale, zero, *_ = stored.static_scales[3]
     for other in ((scale * (1 + 2.0**-10), zero), (scale, zero + 1), (scale, zero, scale, zero)):
-        changed = replace(stored, steps=(*stored.steps[:3], other, *stored.steps[4:]))
+        changed = replace(stored, static_scales=(*stored.static_scales[:3], other, *stored.static_scales[4:]))
         gates = structure.check(changed, expected, SCHEME, "coreml", functions=functions).gates
         failed = [gate for gate in gates if not gate.passed]
         assert [gate.name for gate in failed] == ["ranges"]
@@ -146,10 +146,10 @@ def test_a_weight_or_a_bias_that_is_off_fails(made: Path) -> None:
     stored = held(made)
     expected = quantised_checkpoint.read_weights(made / f"quantised-{SCHEME}", half=True)
     for pattern in (r"layer\.1\.output\.dense.*bias$", r"layer\.1\.output\.dense.*weight$"):
-        (wanted,) = (one for name, one in expected.tensors.items() if re.search(pattern, name) and "gain" not in name)
+        (due,) = (one for name, one in expected.tensors.items() if re.search(pattern, name) and "gain" not in name)
         number = min(
-            (n for n, one in enumerate(stored.constants) if one.values.squeeze().shape == wanted.shape),
-            key=lambda n: float(np.abs(stored.constants[n].values.squeeze() - wanted).sum()),
+            (n for n, one in enumerate(stored.constants) if one.values.squeeze().shape == due.shape),
+            key=lambda n: float(np.abs(stored.constants[n].values.squeeze() - due).sum()),
         )
         values = stored.constants[number].values.copy()
         values.reshape(-1)[5] += 0.01
@@ -191,7 +191,7 @@ def declare_otherwise(spec: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (scale_otherwise, "multiplies out by other steps than"),
+        (scale_otherwise, "dequantises with another scale or zero point than"),
         (add_what_was_rounded, "add .* reads what was rounded, and is no linear"),
         (read_codes, "linear .* reads what was rounded"),
         (declare_otherwise, "multiplies out what is not rounded as it declares"),
@@ -242,11 +242,11 @@ def test_integer_products_need_ios_17(command_here: Callable[..., Outcome], tmp_
 @pytest.mark.full
 @pytest.mark.parametrize("architecture", ["albert", "distilbert", "mobilebert", "roberta", "electra"])
 def test_static_int8_of_every_architecture(
-    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str, randomised: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     path = recipe_file(
         tmp_path,
-        student={"source": str(lively(architecture)), "random_weights": True},
+        student={"source": str(randomised(architecture)), "random_weights": True},
         convert={"sequence_lengths": [16, 32]},
         targets={"coreml": {"schemes": [SCHEME]}},
         quantize={"calibration_texts": 64},

@@ -23,7 +23,7 @@ from pipeline.formats import signature
 from pipeline.formats.signature import Signature
 from pipeline.formats.structure import Constant, Structure
 from pipeline.student import reference
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.text.bundled import Text
 from pipeline.text.encoding import Encoder, Row
 from pipeline.text.tokenizers import load_tokenizer
@@ -32,7 +32,7 @@ PADDED_TO = 24
 
 
 @pytest.fixture(scope="module")
-def lively(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def randomised(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
     """A factory of students in which nothing is zero, the padding's embedding included."""
 
     def make(architecture: str, task: str) -> Path:
@@ -51,39 +51,41 @@ def row_of(length: int) -> Row:
 @pytest.mark.parametrize("task", tasks.TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_padded_graph_gives_what_the_checkpoint_gives_unpadded(
-    architecture: str, task: str, lively: Callable[[str, str], Path]
+    architecture: str, task: str, randomised: Callable[[str, str], Path]
 ) -> None:
-    folder = lively(architecture, task)
-    row, wanted = row_of(11), tasks.get(task)
-    graph = export_graph(folder, wanted)
+    folder = randomised(architecture, task)
+    row, due = row_of(11), tasks.get(task)
+    graph = export_graph(folder, due)
     padding = int(graph.model.config.pad_token_id)
     padded = row.padded(ARCHITECTURES[architecture].inputs, PADDED_TO, pad_token_id=padding)
     with torch.no_grad():
         found = graph(*(torch.from_numpy(array) for array in padded.values()))
     parts = [part[0].numpy() for part in (found if isinstance(found, tuple) else (found,))]
     values = np.atleast_2d(parts[0] if len(parts) == 1 else np.stack(parts, axis=-1))
-    truth = true_outputs(load_checkpoint(folder, wanted), wanted, [row])[0]
-    np.testing.assert_allclose(values[: len(truth)], truth, atol=2e-5 * max(1.0, float(np.abs(truth).max())))
+    expected = reference_outputs(load_checkpoint(folder, due), due, [row])[0]
+    np.testing.assert_allclose(values[: len(expected)], expected, atol=2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
-def test_relative_positions_are_where_hugging_face_s_code_takes_them_from(lively: Callable[[str, str], Path]) -> None:
+def test_relative_positions_are_where_hugging_face_s_code_takes_them_from(
+    randomised: Callable[[str, str], Path],
+) -> None:
     """A file's constant is compared with the table by these places, at every distance up to 512 tokens."""
-    model = load_checkpoint(lively("mpnet", "embedding"), tasks.get("embedding"))
+    model = load_checkpoint(randomised("mpnet", "embedding"), tasks.get("embedding"))
     table = model.encoder.relative_attention_bias.weight.detach()
     shapes = {"encoder.relative_attention_bias.weight": tuple(table.shape), "position_embeddings.weight": (514, 64)}
     row = architectures.get("mpnet")
     assert row.gathered is not None
     assert row.score_bias is not None
     (places,) = row.gathered(shapes).values()
-    wanted = row.score_bias(model, 514)[0].numpy()
+    due = row.score_bias(model, 514)[0].numpy()
     # The row of tokens behind at no distance is that of none.
     assert len(np.unique(places)) == table.numel() - table.shape[1]
-    np.testing.assert_array_equal(table.numpy().ravel()[places], wanted)
+    np.testing.assert_array_equal(table.numpy().ravel()[places], due)
 
 
-def test_hugging_faces_own_mobilebert_is_changed_by_padding(lively: Callable[[str, str], Path]) -> None:
+def test_hugging_faces_own_mobilebert_is_changed_by_padding(randomised: Callable[[str, str], Path]) -> None:
     """The reason for the patch: if this ever fails, the patch can go."""
-    model = load_checkpoint(lively("mobilebert", "token_classification"), tasks.get("token_classification"))
+    model = load_checkpoint(randomised("mobilebert", "token_classification"), tasks.get("token_classification"))
     ids = torch.tensor([row_of(11).ids])
     padded = torch.nn.functional.pad(ids, (0, 5), value=model.config.pad_token_id)
     with torch.no_grad():
@@ -101,9 +103,9 @@ def test_positions_behind_the_padding_id_shorten_the_longest_row(architecture: s
 
 
 def test_a_length_beyond_the_students_limit_is_a_recipe_error(
-    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
+    randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    source = lively("roberta", "embedding")
+    source = randomised("roberta", "embedding")
     assert inspect_folder(source, origin="x", licence=None).max_length == 64
     recipe = recipe_file(tmp_path, student={"source": str(source)}, convert={"sequence_lengths": [16, 65]})
     outcome = command_here("student", recipe)
@@ -156,11 +158,11 @@ def test_a_head_of_another_task_is_refused(
     task: str,
     saved_as: str,
     says: str,
-    lively: Callable[[str, str], Path],
+    randomised: Callable[[str, str], Path],
     command_here: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
-    recipe = recipe_file(tmp_path, task=task, student={"source": str(lively("bert", saved_as))})
+    recipe = recipe_file(tmp_path, task=task, student={"source": str(randomised("bert", saved_as))})
     outcome = command_here("student", recipe)
     assert outcome.rc == 2
     assert says in " ".join(outcome.stderr.split())
@@ -210,12 +212,12 @@ def test_small_tensors_and_tables_of_one_number_may_be_equal() -> None:
 
 
 def predicted(
-    task: str, lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], place: Path, *texts: str
+    task: str, randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], place: Path, *texts: str
 ) -> Any:
     recipe = recipe_file(
         place,
         task=task,
-        student={"source": str(lively("electra", task)), "random_weights": True},
+        student={"source": str(randomised("electra", task)), "random_weights": True},
         convert={"sequence_lengths": [32]},
         targets={"executorch": {"schemes": ["fp32"]}},
     )
@@ -227,11 +229,11 @@ def predicted(
 
 
 def test_a_question_is_answered_from_a_passage_longer_than_the_file_takes(
-    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
+    randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     passage = "The lake is deep. " * 20 + "It froze in 1963."
     texts = ("When did it freeze?", "--pair", passage)
-    (found,) = predicted("question_answering", lively, command_here, tmp_path, *texts)
+    (found,) = predicted("question_answering", randomised, command_here, tmp_path, *texts)
     assert found["windows"] > 3
     answer = passage[found["answer"]["start"] : found["answer"]["end"]]
     assert answer
@@ -242,10 +244,10 @@ def test_a_question_is_answered_from_a_passage_longer_than_the_file_takes(
 
 
 def test_words_are_tagged_where_they_stand(
-    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
+    randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     text = "Ana Sørensen   unbelievably met Bo"
-    (found,) = predicted("token_classification", lively, command_here, tmp_path, text)
+    (found,) = predicted("token_classification", randomised, command_here, tmp_path, text)
     words = text.split()
     tagged = [text[entity["start"] : entity["end"]] for entity in found["entities"]]
     assert " ".join(" ".join(tagged).split()) == " ".join(words), "every label of this student is a kind of its own"
@@ -256,9 +258,9 @@ def test_words_are_tagged_where_they_stand(
 
 
 def test_a_labelled_text_is_not_mistaken_for_the_one_token_row_of_the_same_word(
-    lively: Callable[[str, str], Path],
+    randomised: Callable[[str, str], Path],
 ) -> None:
-    folder = lively("bert", "classification")
+    folder = randomised("bert", "classification")
     book = reference.Book(Encoder(load_tokenizer(folder), 16), tasks.get("classification"), students.LABELS)
     book.add_single_tokens()
     number = book.add(Text("labelled", "labelled", "The"))

@@ -32,7 +32,7 @@ from pipeline.data import files
 from pipeline.data.datasets import Columns, Placed
 from pipeline.errors import InputError, RecipeError
 from pipeline.metrics import scoring
-from pipeline.planning.checkpoints import branch
+from pipeline.planning.checkpoints import branch_for
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
@@ -738,7 +738,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
     task, train, message = BAD_RECIPES[case]
     path = recipe_of(tmp_path, task, "nowhere", train)
     with pytest.raises(RecipeError) as caught:
-        branch(*recipes.read(str(path)))
+        branch_for(*recipes.read(str(path)))
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -747,7 +747,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
 def test_random_weights_that_are_trained_are_refused(tmp_path):
     source = {"source": "nowhere", "random_weights": True}
     with pytest.raises(RecipeError, match=r"random_weights says .* and \[train\] trains them"):
-        branch(*recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN))))
+        branch_for(*recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN))))
 
 
 def test_rows_longer_than_the_model_takes_are_refused(toy):

@@ -229,8 +229,8 @@ def test_what_is_made_of_a_failed_row_is_not_tried(
     broken = dataclasses.replace(trials_tiny.PRUNED, sections={"prune": {**settings, "compute": 0.001}})
     rows = (trials_tiny.WHOLE, broken, trials_tiny.LEARNT)
     table = dataclasses.replace(tiny, rows=rows, build=tmp_path / "build", records=tmp_path, pages=tmp_path)
-    wanted = ["--seed", "0", "--only", "pruned", "--only", "learnt"]
-    assert trials_command.main(table, lambda table: iter(["page"]), None, wanted) == 1
+    expected = ["--seed", "0", "--only", "pruned", "--only", "learnt"]
+    assert trials_command.main(table, lambda table: iter(["page"]), None, expected) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "leaves no head" in said
     assert "learnt-0 failed: it is made of pruned-0, which failed" in said
@@ -308,13 +308,13 @@ def real(tmp_path: Path) -> Table:
 def test_resamples_give_the_interval_that_verification_gives(real: Table) -> None:
     whole, half = real.row("sst2"), real.row("sst2-half")
     mine, theirs = record(real, half, 0, right=0.85), record(real, whole, 0, right=0.9)
-    labels, truth = outputs(100 * len(whole.name), right=0.9)
+    labels, reference = outputs(100 * len(whole.name), right=0.9)
     _, given = outputs(100 * len(half.name), right=0.85)
-    low, high = scoring.interval_of_drop("logits", labels, truth, given)
+    low, high = scoring.interval_of_drop("logits", labels, reference, given)
     figure = trials_scores.lost({0: mine}, {0: theirs})
     assert figure is not None
     np.testing.assert_allclose([figure.low, figure.high], [100 * low, 100 * high], atol=1e-4)
-    drop = scoring.score("logits", labels, truth) - scoring.score("logits", labels, given)
+    drop = scoring.score("logits", labels, reference) - scoring.score("logits", labels, given)
     assert figure.mean == pytest.approx(100 * drop)
 
 
@@ -361,24 +361,24 @@ def test_records_of_other_data_are_no_pair(real: Table) -> None:
     [("sst2", 0.93, "yes"), ("sst2", 0.85, "no"), ("sst2-half", 0.93, "yes"), ("sst2-half", 0.8, "no")],
 )
 def test_a_bound_holds_or_not(row: str, share: float, verdict: str, real: Table) -> None:
-    wanted, whole = real.row(row), real.row("sst2")
+    expected, whole = real.row(row), real.row("sst2")
     for seed in whole.seeds:
         record(real, whole, seed, right=0.92)
-    for seed in wanted.seeds[:2]:
-        record(real, wanted, seed, right=share)
-    if wanted != whole:
-        assert trials_scores.holds(real, wanted) == "not run"
-    record(real, wanted, wanted.seeds[2], right=share)
-    assert trials_scores.holds(real, wanted) == verdict
+    for seed in expected.seeds[:2]:
+        record(real, expected, seed, right=share)
+    if expected != whole:
+        assert trials_scores.holds(real, expected) == "not run"
+    record(real, expected, expected.seeds[2], right=share)
+    assert trials_scores.holds(real, expected) == verdict
     line = next(line for line in compression_page.page(real) if line.startswith(f"| `{row}` |"))
     assert line.endswith(f"| {verdict} |")
 
 
 def test_a_loss_of_exactly_the_bound_holds(real: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = dataclasses.replace(real.row("sst2-half"), bound=Bound(100 * (0.9 - 0.893), "most_lost"), seeds=(0,))
+    expected = dataclasses.replace(real.row("sst2-half"), bound=Bound(100 * (0.9 - 0.893), "most_lost"), seeds=(0,))
     figure = trials_scores.Figure(0.7, 0.1, 1.3, 0.7, 0.7, 1)
     monkeypatch.setattr(trials_scores, "figures", lambda table, row: (None, figure))
-    assert trials_scores.holds(real, wanted) == "yes"
+    assert trials_scores.holds(real, expected) == "yes"
 
 
 def test_a_macro_score_needs_every_task(real: Table) -> None:

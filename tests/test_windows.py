@@ -62,12 +62,12 @@ def plain_windows(
 @pytest.mark.parametrize(("length", "stride"), [(64, 0), (64, 16), (48, 20), (384, 128), (4096, 128)])
 def test_windows_are_run_squads(length, stride, made):
     family, encoder = made
-    wanted = plain_windows(family, QUESTION, PASSAGE, length, stride)
+    expected = plain_windows(family, QUESTION, PASSAGE, length, stride)
     found = encoder(length).windows(QUESTION, PASSAGE, stride=stride)
-    assert [(list(window.row.ids), list(window.row.types)) for window in found] == [row[:2] for row in wanted]
+    assert [(list(window.row.ids), list(window.row.types)) for window in found] == [row[:2] for row in expected]
     whole = passage_offsets(encoder(100_000).windows(QUESTION, PASSAGE, stride=0)[0])
     # The last token of a window does not know the next one, so an accent behind it may be taken in there alone.
-    for window, (_, _, part) in zip(found, wanted, strict=True):
+    for window, (_, _, part) in zip(found, expected, strict=True):
         assert [start for start, _ in passage_offsets(window)] == [start for start, _ in whole[part]]
         assert passage_offsets(window)[:-1] == whole[part][:-1]
 

@@ -42,8 +42,8 @@ Operation = tuple[str, tuple[int, ...]]
 """What an operation reads, such as `query.weight+query.bias`, and the operations before it."""
 
 
-def problems(operations: Sequence[Operation], truth: Expected | None = None) -> list[str]:
-    truth = truth or expected()
+def problems(operations: Sequence[Operation], reference: Expected | None = None) -> list[str]:
+    reference = reference or expected()
     forms: list[list[Form]] = []
     uses = []
     for read, sources in operations:
@@ -51,11 +51,11 @@ def problems(operations: Sequence[Operation], truth: Expected | None = None) -> 
         for part in read.split("+") if read else ():
             name, _, folded = part.partition("*")
             parts = (f"{folded}.weight", f"{folded}.bias") if folded else ()
-            forms.append([Form(name, "", truth.tensors[name], parts=parts)])
+            forms.append([Form(name, "", reference.tensors[name], parts=parts)])
             role: Role | None = "weight" if name.endswith(".weight") else "bias"
             constants.append((len(forms) - 1, None if name.split(".")[0] in ("words", "positions") else role))
         uses.append(Use(tuple(constants), sources))
-    return list(follow(uses, forms, truth).problems)
+    return list(follow(uses, forms, reference).problems)
 
 
 RIGHT: tuple[Operation, ...] = (
@@ -113,13 +113,13 @@ def test_two_norms_that_changed_places_are_told() -> None:
 
 
 def test_a_gain_in_the_place_of_a_bias_is_told() -> None:
-    truth = expected()
+    reference = expected()
     forms = [
-        [Form("words.weight", "", truth.tensors["words.weight"])],
+        [Form("words.weight", "", reference.tensors["words.weight"])],
         [Form("norm0.bias", "", np.ones(8, np.float32))],
     ]
     uses = (Use(((0, None),), ()), Use(((1, "weight"),), (0,)))
-    assert follow(uses, forms, truth).problems[0].startswith("norm0.bias: read as a factor")
+    assert follow(uses, forms, reference).problems[0].startswith("norm0.bias: read as a factor")
 
 
 def test_a_bias_of_a_linear_beside_it_is_told() -> None:
@@ -157,7 +157,7 @@ def test_tied_linears_may_run_as_one_and_others_may_not() -> None:
 
 
 def test_a_shared_module_runs_as_often_as_in_the_checkpoint() -> None:
-    truth = expected(SHARED)
+    reference = expected(SHARED)
     twice: list[Operation] = [
         ("words.weight", ()),
         ("dense.weight+dense.bias", (0,)),
@@ -165,8 +165,8 @@ def test_a_shared_module_runs_as_often_as_in_the_checkpoint() -> None:
         ("dense.weight+dense.bias", (2,)),
         ("norm.weight+norm.bias", (2, 3)),
     ]
-    assert problems(twice, truth) == []
-    assert problems(twice[:3], truth) == ["dense.weight is not read in its call 2 of 2"]
+    assert problems(twice, reference) == []
+    assert problems(twice[:3], reference) == ["dense.weight is not read in its call 2 of 2"]
 
 
 def test_a_flow_follows_constants_through_operations_on_constants_alone() -> None:

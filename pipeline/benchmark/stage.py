@@ -129,7 +129,7 @@ def measure(
     try:
         tell(f"starting {len(variants)} processes, {threads} thread{'s' if threads > 1 else ''}", 0.0)
         with ThreadPoolExecutor(_STARTING) as pool:
-            list(pool.map(_prepare, workers, variants))
+            list(pool.map(lambda one, variant: one.call(timed.prepare, variant.import_runtime), workers, variants))
         before = replace(before, busy=psutil.cpu_percent(interval=1.0) / 100)
         running = [_open(*pair, threads, texts[0]) for pair in zip(variants, workers, strict=True)]
         _time_lengths(running, lengths, settings, tell)
@@ -139,10 +139,6 @@ def measure(
     finally:
         for worker in workers:
             worker.close()
-
-
-def _prepare(worker: Worker, variant: Variant) -> None:
-    worker.call(timed.prepare, variant.import_runtime)
 
 
 def _open(variant: Variant, worker: Worker, threads: int, text: str) -> _Running:

@@ -68,6 +68,7 @@ class TimedCheckpoint:
         """Load the checkpoint."""
         import torch
 
+        from pipeline import architectures
         from pipeline.checkpoint.loading import load_checkpoint
 
         torch.set_num_threads(threads)
@@ -75,7 +76,7 @@ class TimedCheckpoint:
         self.model = load_checkpoint(folder, loaded)
         self._head = heads.of(loaded, self.model)
         self.encoder = Encoder.from_folder(folder, max_length)
-        self._names = _inputs_of(self.model)
+        self._names = architectures.get(self.model.config.model_type).inputs
 
     def place(self, tokens: int) -> int:
         """PyTorch takes any length."""
@@ -96,12 +97,6 @@ class TimedCheckpoint:
         return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
 
 
-def _inputs_of(model: object) -> tuple[str, ...]:
-    from pipeline import architectures
-
-    return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
-
-
 def import_checkpoint(model_type: str) -> None:
     """Import torch and the model's module of transformers, so that imports are not timed as part of opening."""
     import torch  # noqa: F401
@@ -112,7 +107,7 @@ def import_checkpoint(model_type: str) -> None:
 
 
 def import_backend(name: str) -> None:
-    """Import a backend's runtime."""
+    """Import a format's runtime."""
     formats.get(name).import_runtime()
 
 

@@ -86,7 +86,7 @@ def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[
         for vector, width in ((before, linear.in_features), (after, linear.out_features)):
             if vector is not None and tuple(vector.shape) != (width,):
                 raise StudentError(
-                    f"a gain of {path} has shape {tuple(vector.shape)}, and the linear needs ({width},)."
+                    f"the scale of {path} has shape {tuple(vector.shape)}, and the linear needs ({width},)."
                 )
         if before is not None and owner not in shared:
             shared[owner] = Gain(before)
@@ -100,7 +100,7 @@ def _linear(model: nn.Module, path: str) -> nn.Linear:
     except AttributeError:
         found = None
     if not isinstance(found, nn.Linear):
-        raise StudentError(f"{GAINS} has a gain for {path}, which is no linear of {type(model).__name__}.")
+        raise StudentError(f"{GAINS} has a scale for {path}, which is no linear of {type(model).__name__}.")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.checkpoint.ranges import ChosenWeight, ChosenWeights
+from pipeline.checkpoint.ranges import QuantisedWeightRecord, QuantisedWeightsRecord
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
 
@@ -46,7 +46,7 @@ class Integers:
         return self.codes.astype(np.float32) * self.scales.repeat(self.block, axis=1)
 
 
-class Rounded(ChosenWeight):
+class Rounded(QuantisedWeightRecord):
     """The record of one weight quantised to integers."""
 
     bits: int
@@ -54,7 +54,7 @@ class Rounded(ChosenWeight):
     """Columns that share a scale."""
 
 
-class Record(ChosenWeights):
+class Record(QuantisedWeightsRecord):
     """The record of all integer weights of a student."""
 
     weights: tuple[Rounded, ...]

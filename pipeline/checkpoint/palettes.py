@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.checkpoint.ranges import ChosenWeight, ChosenWeights
+from pipeline.checkpoint.ranges import QuantisedWeightRecord, QuantisedWeightsRecord
 from pipeline.checkpoint.source import PALETTES
 from pipeline.errors import StudentError
 
@@ -42,14 +42,14 @@ class Palette:
         return found
 
 
-class Palettised(ChosenWeight):
+class Palettised(QuantisedWeightRecord):
     """One weight as a palette."""
 
     groups: int
     """How many palettes it has, each for as many neighbouring rows."""
 
 
-class Record(ChosenWeights):
+class Record(QuantisedWeightsRecord):
     """All weights of a student that have palettes."""
 
     weights: tuple[Palettised, ...]

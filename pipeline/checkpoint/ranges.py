@@ -12,7 +12,7 @@ Range = tuple[float, float]
 """Lowest and highest activation value that int8 does not clip; zero lies between them."""
 STEPS = 255
 """Steps of int8 from the lowest code to the highest."""
-LEAST_CHOSEN = 2048
+SMALLEST_QUANTISED = 2048
 """Elements from which on a weight is chosen, as in coremltools; a list of a palette alone takes 128 bytes."""
 _SMALLEST_HALF = 2.0**-14
 """Smallest scale in half precision: some processors flush smaller numbers to zero."""
@@ -76,7 +76,7 @@ class Linear(BaseModel):
     output_error_before: float | None = None
     """Relative squared error from quantising the outputs alone, without their gain."""
 
-    def steps(self, *, half: bool) -> tuple[tuple[float, int], ...]:
+    def static_scales(self, *, half: bool) -> tuple[tuple[float, int], ...]:
         """Return scale and zero point of the linear's input and of its output; empty if it has no static ranges.
 
         With `half`, the input's alone: in half-precision files the output is float, as in Core ML's int8 linears.
@@ -109,7 +109,7 @@ class Training(BaseModel):
     final_loss: float
 
 
-class ChosenWeight(BaseModel):
+class QuantisedWeightRecord(BaseModel):
     """The record of one weight that was quantised on the calibration set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -125,14 +125,14 @@ class ChosenWeight(BaseModel):
     """The same error with each column compensating the rounding errors of the columns before it."""
 
 
-class ChosenWeights(BaseModel):
+class QuantisedWeightsRecord(BaseModel):
     """All weights of a student quantised on the calibration set: tables, then linears in the order of first call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheme: str
     texts: int
-    weights: tuple[ChosenWeight, ...]
+    weights: tuple[QuantisedWeightRecord, ...]
     training: Training | None = None
 
     def errors(self) -> dict[str, float]:

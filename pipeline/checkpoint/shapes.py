@@ -5,7 +5,7 @@ or re-tied checkpoint differs by layer, so its config.json carries the key `pock
 config and then reshaped:
 
 - a linear, table or norm takes its tensor's shape; heads keep their size, and their number follows from the query's;
-- `X.0.weight` and `X.1.weight` where the class has `X` are two linears, or a table and a linear, in the place of one;
+- `X.0.weight` and `X.1.weight` where the class has `X` are two linears, or a table and a linear, instead of one;
 - modules that several layers share are stored once, and the config says which layer has them.
 
 A folder is loaded with its weights. A `Source` is loaded onto torch's meta device: shapes from its config and the
@@ -135,7 +135,7 @@ def _on_meta(
     if shape is not None:
         with torch.device("meta"):
             return _restored(auto, tensors, config, shape, options, name_of(source))
-    # An auto class takes no tensors in the place of a folder; the class that it would choose does.
+    # An auto class takes no tensors instead of a folder; the class that it would choose does.
     model, info = auto._model_mapping[type(config)].from_pretrained(
         None, config=config, state_dict=tensors, device_map="meta", output_loading_info=True, **options
     )

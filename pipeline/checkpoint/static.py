@@ -21,7 +21,7 @@ from pipeline.schemes import SCHEMES
 _OPERATIONS = torch.ops.quantized_decomposed
 _LOW, _HIGH, _LARGEST = -128, 127, 127
 _SMALLEST = 1e-12
-_Grid = tuple[float, int]
+_ScaleZeroPoint = tuple[float, int]
 """Scale and zero point."""
 Weights = Literal["codes", "floats", "later"]
 """How a graph holds int8 weights: as codes that are dequantised; as floats that are quantised and dequantised, a
@@ -44,7 +44,13 @@ class StaticLinear(nn.Module):
     """A linear with static int8 quantisation of input, weight and output."""
 
     def __init__(
-        self, linear: nn.Linear, before: _Grid, after: _Grid, weights: Weights, *, one_scale: bool = False
+        self,
+        linear: nn.Linear,
+        before: _ScaleZeroPoint,
+        after: _ScaleZeroPoint,
+        weights: Weights,
+        *,
+        one_scale: bool = False,
     ) -> None:
         """Round a linear's weight to int8, symmetric, see `codes_by_row`."""
         super().__init__()
@@ -69,7 +75,7 @@ class StaticLinear(nn.Module):
 class StaticInput(nn.Module):
     """A linear with static int8 quantisation of its input alone."""
 
-    def __init__(self, linear: nn.Linear, before: _Grid) -> None:
+    def __init__(self, linear: nn.Linear, before: _ScaleZeroPoint) -> None:
         """Wrap a linear, whose weight stays in floats."""
         super().__init__()
         self.linear, self.before = linear, before
@@ -80,7 +86,7 @@ class StaticInput(nn.Module):
         return result
 
 
-def _rounded(values: torch.Tensor, quantised: _Grid) -> torch.Tensor:
+def _rounded(values: torch.Tensor, quantised: _ScaleZeroPoint) -> torch.Tensor:
     form = (*quantised, _LOW, _HIGH, torch.int8)
     result: torch.Tensor = _OPERATIONS.dequantize_per_tensor(_OPERATIONS.quantize_per_tensor(values, *form), *form)
     return result
@@ -100,7 +106,7 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     found = linears(model, ranges)
     one_scale = SCHEMES[ranges.scheme].one_scale
     for row, linear in found:
-        before, *after = row.steps(half=weights == "later")
+        before, *after = row.static_scales(half=weights == "later")
         new = (
             StaticLinear(linear, before, after[0], weights, one_scale=one_scale)
             if after

@@ -36,7 +36,7 @@ from pipeline.errors import (
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
     from pipeline.execution.executor import Executor
-    from pipeline.planning.checkpoints import Until
+    from pipeline.planning.checkpoints import StageName
     from pipeline.recipe.schema import Recipe
 
 app = typer.Typer(
@@ -64,7 +64,7 @@ app.command("sensitivity")(quantisation.sensitivity)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[
-    list[str] | None, typer.Option("--target", help="Only this backend or backend:scheme; may be repeated.")
+    list[str] | None, typer.Option("--target", help="Only this format or format:scheme; may be repeated.")
 ]
 
 
@@ -101,7 +101,7 @@ _UNWRITABLE = (*FULL, errno.EIO, errno.EFBIG, errno.EBADF)
 
 def _line(
     recipe: str,
-    until: "Until",
+    until: "StageName",
     *,
     target: list[str] | None,
     build: Path,
@@ -404,7 +404,7 @@ def compat(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List architectures, tasks, backends, schemes, datasets, losses, presets, devices and recipes."""
+    """List architectures, tasks, formats, schemes, datasets, losses, presets, devices and recipes."""
     from pipeline.cli import inventory
 
     content = inventory.tables()

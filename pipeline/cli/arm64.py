@@ -26,7 +26,7 @@ _SHOWN_LENGTHS = 8
 def arm64(
     recipe: Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")] = "minilm",
     target: Annotated[
-        list[str] | None, typer.Option("--target", help="Only this backend or backend:scheme; may be repeated.")
+        list[str] | None, typer.Option("--target", help="Only this format or format:scheme; may be repeated.")
     ] = None,
     cpu: Annotated[
         list[str] | None, typer.Option("--cpu", help="Only this processor, as qemu names it; may be repeated.")
@@ -78,10 +78,10 @@ def arm64(
             label = f"emulating {one}"
             progress.started(label)
             place = build / parsed.name / str(one)
-            truth = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
+            reference_folder = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
             log = build / parsed.name / "logs" / "arm64.log"
             judged = emulated.judge(
-                model, truth, emulators[one.backend], cpus, counted, log, partial(progress.advanced, label)
+                model, reference_folder, emulators[one.backend], cpus, counted, log, partial(progress.advanced, label)
             )
             write_text(place / emulated.RECORD, judged.model_dump_json(indent=1) + "\n")
             found.append(judged)

@@ -46,7 +46,7 @@ def demo(
         list[str] | None, typer.Option("--only", help="Only the models of this recipe; may be repeated.")
     ] = None,
     backend: Annotated[
-        list[str] | None, typer.Option("--backend", help="Only files of this backend; may be repeated.")
+        list[str] | None, typer.Option("--backend", help="Only files of this format; may be repeated.")
     ] = None,
     into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
     build: Annotated[Path, typer.Option(help="Folder for artifacts.")] = Path("build"),
@@ -113,7 +113,7 @@ def _make(
     progress: Progress,
     found: _Demo,
 ) -> None:
-    """Verify a recipe's smallest file of each backend, and ship the files that passed."""
+    """Verify a recipe's smallest file of each format, and ship the files that passed."""
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
     from pipeline.planning.build import Request

@@ -26,7 +26,7 @@ def tables() -> dict[str, dict[str, str]]:
         "architectures": {name: ", ".join(row.inputs) for name, row in ARCHITECTURES.items()}
         | {name: f"UNSUPPORTED, {reason}" for name, reason in architectures.UNSUPPORTED.items()},
         "tasks": {name: f"{row.auto_class}: {row.output_kind}" for name, row in TASKS.items()},
-        "backends": {name: _backend(name) for name in formats.NAMES},
+        "formats": {name: _backend(name) for name in formats.NAMES},
         "schemes": {name: _scheme(row) for name, row in schemes.items()},
         "datasets": {name: _dataset(row) for name, row in DATASETS.items()},
         "losses": {name: row.summary for name, row in LOSSES.items()},

@@ -146,7 +146,7 @@ def _study(folder: Path, target: "Target", length: int, parsed: Any, file: Path)
         task=parsed.task,
         section=section,
         texts=tuple(stage.calibration_set(section, file)),
-        truth=(folder / f"reference-{longest}").resolve(),
+        reference=(folder / f"reference-{longest}").resolve(),
         target=target,
         length=min(length, longest),
         minimum_ios=parsed.minimum_ios(target.backend),

@@ -61,7 +61,8 @@ def prepare(runtime: Runtime, root: Path, *, install: bool, note: Note) -> Envir
     base = _interpreter(runtime)
     if base is None:
         wheels = f"it has wheels for Python {', '.join(runtime.pythons)} alone"
-        return Environment(runtime, None, f"{wheels}; this is {_own_python()}, and none of those is on the PATH")
+        own = "Python {}.{}".format(*sys.version_info[:2])
+        return Environment(runtime, None, f"{wheels}; this is {own}, and none of those is on the PATH")
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{runtime.name}.lock"):
@@ -119,10 +120,6 @@ def _interpreter(runtime: Runtime) -> str | None:
         return sys.executable
     found = (shutil.which(f"python{version}") for version in reversed(runtime.pythons))
     return next((path for path in found if path), None)
-
-
-def _own_python() -> str:
-    return "Python {}.{}".format(*sys.version_info[:2])
 
 
 def _run(command: list[str | Path], seconds: float) -> str:

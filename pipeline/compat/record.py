@@ -44,7 +44,7 @@ class Verdict(_Frozen):
     worst_cosine: float | None = None
     """Over the golden rows at every length; null where an output is zero or not finite, or nothing was run."""
     sqnr_db: float | None = None
-    """Over all of them together; null likewise, or where the outputs are exactly the truth."""
+    """Over all of them together; null likewise, or where the outputs are exactly the reference."""
     runs: int = 0
     """Golden rows times lengths."""
     p50_ms: float | None = None

@@ -1,6 +1,6 @@
 """Compat stage: every `.tflite` of a recipe's finished targets on every runtime that can be had.
 
-The truth is the golden rows, and the bounds are the target's gates.
+The reference is the golden rows, and the bounds are the target's gates.
 """
 
 import statistics
@@ -258,7 +258,7 @@ def judge(trial: Trial, calls: Sequence[Call], rows: Golden, *, runtime: str) ->
     Args:
         trial: how the run ended.
         calls: what was run.
-        rows: the truth, with the target's gates.
+        rows: the reference, with the target's gates.
         runtime: its name, for the reason.
     """
     if trial.ended == "not_importable":
@@ -280,39 +280,39 @@ def refused(too_new: Sequence[TooNew], verdict: Verdict, *, runtime: str) -> Ver
 
 def _numbers(trial: Trial, calls: Sequence[Call], rows: Golden) -> Verdict:
     """Compare every output with the reference of its row."""
-    truths = [np.asarray(rows.rows[call.row].output, np.float32) for call in calls]
+    references = [np.asarray(rows.rows[call.row].output, np.float32) for call in calls]
     values = [
         _numbers_of(outputs, tokens=len(rows.rows[call.row].input_ids))
         for outputs, call in zip(trial.outputs, calls, strict=True)
     ]
     timed = calls[timed_call(calls)].function.max_length
     verdict = Verdict(status="wrong", runs=len(calls), p50_ms=round(statistics.median(trial.ms), 3), timed_length=timed)
-    for value, truth, call in zip(values, truths, calls, strict=True):
+    for value, reference, call in zip(values, references, calls, strict=True):
         where = _where(call, rows)
-        if value.shape != truth.shape:
-            reason = f"{value.size} numbers instead of {truth.size}, {where}"
+        if value.shape != reference.shape:
+            reason = f"{value.size} numbers instead of {reference.size}, {where}"
             return verdict.model_copy(update={"reason": reason})
         if not measures.all_finite(value):
             return verdict.model_copy(update={"reason": f"numbers that are not finite, {where}"})
     if not any(value.any() for value in values):
         return verdict.model_copy(update={"reason": "every output is zero"})
-    return _against_gates(verdict, values, truths, calls, rows)
+    return _against_gates(verdict, values, references, calls, rows)
 
 
 def _against_gates(
     verdict: Verdict,
     values: Sequence[NDArray[np.float32]],
-    truths: Sequence[NDArray[np.float32]],
+    references: Sequence[NDArray[np.float32]],
     calls: Sequence[Call],
     rows: Golden,
 ) -> Verdict:
     """Judge finite outputs of the right shapes; a row that is zero has no direction, and so no cosine that passes."""
     cosines = [
-        float(measures.cosine(truth.reshape(1, -1), value.reshape(1, -1))[0])
-        for truth, value in zip(truths, values, strict=True)
+        float(measures.cosine(reference.reshape(1, -1), value.reshape(1, -1))[0])
+        for reference, value in zip(references, values, strict=True)
     ]
     worst = min(range(len(cosines)), key=lambda number: np.nan_to_num(cosines[number], nan=-np.inf))
-    sqnr = measures.sqnr_db(_joined(truths), _joined(values))
+    sqnr = measures.sqnr_db(_joined(references), _joined(values))
     reasons = []
     if rows.min_cosine is not None and not cosines[worst] >= rows.min_cosine:
         figure = f"{cosines[worst]:.5f}" if np.isfinite(cosines[worst]) else "none, a row is zero"

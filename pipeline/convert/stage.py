@@ -32,13 +32,13 @@ _LARGE = 2048
 
 @dataclass(frozen=True)
 class Target:
-    """One file to make: a backend and a scheme."""
+    """One file to make: a format and a scheme."""
 
     backend: str
     scheme: str
 
     def __str__(self) -> str:
-        """Return `backend-scheme`, the name of the target's folder."""
+        """Return `format-scheme`, the name of the target's folder."""
         return f"{self.backend}-{self.scheme}"
 
 
@@ -80,10 +80,10 @@ def make(
 
     Args:
         student: the student artifact.
-        target: backend and scheme.
+        target: format and scheme.
         lengths: ascending, in tokens.
         minimum_ios: the oldest iOS release that has to read the file; None for all but Core ML.
-        base: the model folder of the backend's base scheme, if the scheme is converted from it.
+        base: the model folder of the format's base scheme, if the scheme is converted from it.
         quantised: the checkpoint that `pipeline.quantize` made from the student for the scheme, if there is one.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
@@ -109,12 +109,12 @@ def make(
     signature = _signature(request, target, student_metrics, out)
     (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _add_companions(student.path, signature, gates, out)
-    held = backend.structure(out / backend.FILE)
-    _check_stored_once(held, signature)
-    metrics |= sparsity.in_file(held, target.backend)
+    stored = backend.structure(out / backend.FILE)
+    _check_stored_once(stored, signature)
+    metrics |= sparsity.in_file(stored, target.backend)
     _try_once(signature, out)
     metrics |= {
-        **figures(target.backend, out / backend.FILE, held),
+        **figures(target.backend, out / backend.FILE, stored),
         "convert_seconds": round(seconds, 1),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
@@ -123,20 +123,20 @@ def make(
     return metrics
 
 
-def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
+def figures(backend: str, file: Path, stored: Structure) -> dict[str, int]:
     """Return the figures in the manifest that can be measured again from the converted file alone.
 
     Args:
-        backend: the backend of the file.
+        backend: the format of the file.
         file: the model file or package.
-        held: the structure that was read back from it.
+        stored: the structure that was read back from it.
 
     Returns:
         `file_bytes`; `stored_numbers`, how many numbers the file's constants hold; and the operations where the format
         tells them, see `Backend.operations`.
     """
-    stored = sum(constant.values.size for constant in held.constants)
-    return {"file_bytes": artifact.file_bytes(file), "stored_numbers": stored, **formats.get(backend).operations(file)}
+    numbers = sum(constant.values.size for constant in stored.constants)
+    return {"file_bytes": artifact.file_bytes(file), "stored_numbers": numbers, **formats.get(backend).operations(file)}
 
 
 def metadata(student: Manifest, target: Target) -> dict[str, str]:
@@ -157,12 +157,12 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
     """Read the functions back from the file, and check their outputs against the task's."""
     backend = formats.get(target.backend)
     functions = backend.inspect(out / backend.FILE)
-    wanted = set(tasks.get(request.task).output_names)
+    expected = set(tasks.get(request.task).output_names)
     for function in functions:
         names = {tensor.name for tensor in function.outputs}
-        if names != wanted:
+        if names != expected:
             raise ToolchainError(
-                f"{backend.TITLE} wrote outputs {sorted(names)} in {function.name}; asked was {sorted(wanted)}."
+                f"{backend.TITLE} wrote outputs {sorted(names)} in {function.name}; expected were {sorted(expected)}."
             )
     return Signature(
         backend=target.backend,

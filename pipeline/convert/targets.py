@@ -1,4 +1,4 @@
-"""Targets: the files that a recipe asks for, a backend and a scheme each."""
+"""Targets: the files that a recipe asks for, a format and a scheme each."""
 
 from collections.abc import Sequence
 from pathlib import Path

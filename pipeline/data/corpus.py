@@ -80,10 +80,10 @@ def lines(path: Path, key: str) -> list[str]:
         ) from error
     except OSError as error:
         raise InputError(f"{key}: {path} cannot be read: {error.strerror}.") from error
-    held = [line for line in every if line.strip()]
-    if not held:
+    lines = [line for line in every if line.strip()]
+    if not lines:
         raise InputError(f"{key}: {path} holds no text.")
-    return held
+    return lines
 
 
 def _is_plain(name: str) -> bool:

@@ -189,7 +189,7 @@ def table_rows(path: Path, columns: Columns) -> Iterator[TableRow]:
     names = [columns.text, columns.label, *([columns.pair] if columns.pair else [])]
     for number, (text, label, *pair) in readers.table(path, names, columns.header):
         row = TableRow(f"{path}, row {number}", text, pair[0] if pair else None, label.strip())
-        # What tables hold in the place of a label that is missing.
+        # What tables hold instead of a label that is missing.
         if row.label.lower() in _NO_LABEL:
             raise InputError(f"{row.where}: label {row.label!r} is not a finite number, nor a name.")
         try:

@@ -288,4 +288,4 @@ def _words(name: str) -> Iterator[None]:
         said = str(error).strip().strip(".") or type(error).__name__
         gone = re.search(r"device .*not found|device offline|closed|reset|broken pipe|no devices", said, re.IGNORECASE)
         what = "was lost; pull the cable, plug it in and run it again" if gone else "did not answer as it should"
-        raise DeviceError(f"{name} {what} ({said}). What was measured so far is kept.") from error
+        raise DeviceError(f"{name} {what} ({said}). Finished measurements are kept.") from error

@@ -178,7 +178,7 @@ def tools() -> Path:
 
 
 def find(build: Path, backend: str, *, install: bool, note: Callable[[str], None]) -> Emulator:
-    """Return the emulator with a backend's packages for ARM64.
+    """Return the emulator with a format's packages for ARM64.
 
     Args:
         build: packages lie in its `.arm64/`.

@@ -66,7 +66,7 @@ BUILDS: Mapping[str, Build] = {
         unused=("torch/include", "torch/share"),
     ),
 }
-"""By the backend whose files they run."""
+"""By the format whose files they run."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Site:
 
 
 def find(build: Path, backend: str, tree: Path, *, install: bool, note: Callable[[str], None]) -> Site:
-    """Return a backend's packages for ARM64.
+    """Return a format's packages for ARM64.
 
     Args:
         build: the build folder.

@@ -75,15 +75,14 @@ def clocks_mhz() -> list[int] | None:
 
 
 def _clocks_mhz(name: str) -> list[int] | None:
-    files = sorted(Path("/sys/devices/system/cpu").glob(f"cpu[0-9]*/cpufreq/{name}"), key=_core_number)
+    files = sorted(
+        Path("/sys/devices/system/cpu").glob(f"cpu[0-9]*/cpufreq/{name}"),
+        key=lambda file: int(file.parents[1].name.removeprefix("cpu")),
+    )
     try:
         return [int(file.read_text()) // 1000 for file in files] or None
     except (OSError, ValueError):
         return None
-
-
-def _core_number(file: Path) -> int:
-    return int(file.parents[1].name.removeprefix("cpu"))
 
 
 def temperature_c() -> float | None:

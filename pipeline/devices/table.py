@@ -60,7 +60,7 @@ class Device(BaseModel):
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The backends whose files it runs."""
+        """The formats whose files it runs."""
         return {
             "host": ("litert", "coreml", "executorch"),
             "adb": ("litert", "executorch"),

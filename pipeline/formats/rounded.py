@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pipeline.errors import ToolchainError
 
-Grid = tuple[float, int]
+ScaleZeroPoint = tuple[float, int]
 """Scale and zero point."""
 What = Literal["rounds", "linear", "moves", "multiplies out", "other"]
 """Effect of an operation on int8: it rounds floats or other int8 to int8; it is a linear; it moves elements; it
@@ -27,17 +27,19 @@ class Rounded:
 
     def __init__(self) -> None:
         """Start a function."""
-        self._made: dict[object, tuple[What, Grid]] = {}
+        self._made: dict[object, tuple[What, ScaleZeroPoint]] = {}
 
     def __contains__(self, value: object) -> bool:
         """Return whether a value is int8."""
         return value in self._made
 
-    def grid(self, value: object) -> Grid:
+    def scale_zero_point(self, value: object) -> ScaleZeroPoint:
         """Return the scale and zero point of an int8 value."""
         return self._made[value][1]
 
-    def operation(self, name: str, what: What, read: Mapping[Any, Grid], made: Mapping[Any, Grid]) -> None:
+    def operation(
+        self, name: str, what: What, read: Mapping[Any, ScaleZeroPoint], made: Mapping[Any, ScaleZeroPoint]
+    ) -> None:
         """Add an operation, and check its int8 inputs.
 
         Args:
@@ -50,18 +52,22 @@ class Rounded:
             ToolchainError: no conversion writes such an operation.
         """
         makers: list[What] = []
-        for value, grid in read.items():
+        for value, scale_zero_point in read.items():
             if value not in self._made:
                 raise ToolchainError(f"the file has a {name} that reads int8 that nothing has made.")
-            maker, steps = self._made[value]
-            if steps != grid:
-                raise ToolchainError(f"the file has a {name} that reads int8 in other steps than it was made in.")
+            maker, made_with = self._made[value]
+            if made_with != scale_zero_point:
+                raise ToolchainError(
+                    f"the file has a {name} that reads int8 with another scale or zero point than it was made with."
+                )
             if what not in _READ_BY[maker]:
                 raise ToolchainError(f"the file has a {name} that reads what was rounded, and is no linear.")
             makers.append(maker)
         if made and not makers and what not in ("rounds", "linear"):
             raise ToolchainError(f"the file has a {name} that gives int8, and is no linear.")
-        for value, grid in made.items():
-            if what == "moves" and {grid} != {*read.values()}:
-                raise ToolchainError(f"the file has a {name} that gives int8 in other steps than it reads.")
-            self._made[value] = (what if what in ("rounds", "linear") else makers[0], grid)
+        for value, scale_zero_point in made.items():
+            if what == "moves" and {scale_zero_point} != {*read.values()}:
+                raise ToolchainError(
+                    f"the file has a {name} that gives int8 with another scale or zero point than it reads."
+                )
+            self._made[value] = (what if what in ("rounds", "linear") else makers[0], scale_zero_point)

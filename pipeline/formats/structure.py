@@ -35,7 +35,7 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
-Steps = tuple[float, int, float, int] | tuple[float, int]
+StaticScales = tuple[float, int, float, int] | tuple[float, int]
 """Scale and zero point of a static linear's input, then of its output if that is int8 as well."""
 Role = Literal["weight", "bias"]
 """Role of a constant in an operation, if it is clear: a multiplication by a weight, or an addition of a bias."""
@@ -53,7 +53,7 @@ class Use:
     """Indices in `Structure.constants`, each with its role."""
     sources: tuple[int, ...]
     """Indices of the uses in the same function whose results it reads with no other use between."""
-    steps: Steps | None = None
+    static_scales: StaticScales | None = None
     """Scales and zero points of a static int8 linear; None for other operations."""
 
 
@@ -73,7 +73,7 @@ class Structure:
     """Every float constant of one element."""
     arithmetic: tuple[Arithmetic, ...]
     """Arithmetic of each linear that reads a constant matrix, likewise."""
-    steps: tuple[Steps, ...]
+    static_scales: tuple[StaticScales, ...]
     """Scales and zero points of each static int8 linear, likewise."""
     denied: tuple[tuple[str, Denied], ...]
     """Forbidden operators with reasons, by the format's name for them."""
@@ -93,7 +93,7 @@ def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: f
         ToolchainError: they differ.
     """
     if np.shape(own) != np.shape(of_weight) or not np.allclose(own, read * of_weight, rtol=_STEP_ERROR, atol=0):
-        raise ToolchainError("the file has a linear of static int8 whose bias is in other steps than its products.")
+        raise ToolchainError("the file has a linear of static int8 whose bias has another scale than its products.")
 
 
 class Flow:
@@ -105,7 +105,7 @@ class Flow:
 
     def __init__(self) -> None:
         """Start a function."""
-        self.uses: list[tuple[dict[object, Role | None], frozenset[int], Steps | None]] = []
+        self.uses: list[tuple[dict[object, Role | None], frozenset[int], StaticScales | None]] = []
         self._sources: dict[object, frozenset[int]] = {}
         self._constants: dict[object, frozenset[object]] = {}
 
@@ -118,7 +118,7 @@ class Flow:
         inputs: Iterable[object],
         outputs: Iterable[object],
         roles: Mapping[object, Role | None] | None = None,
-        steps: Steps | None = None,
+        static_scales: StaticScales | None = None,
     ) -> None:
         """Add an operation: its inputs and outputs, the inputs' roles, and scales and zero points if static int8."""
         inputs = tuple(inputs)
@@ -130,7 +130,7 @@ class Flow:
             self._constants |= dict.fromkeys(outputs, frozenset(constants))
             return
         if constants:
-            self.uses.append((constants, sources, steps))
+            self.uses.append((constants, sources, static_scales))
             sources = frozenset([len(self.uses) - 1])
         self._sources |= dict.fromkeys(outputs, sources)
 
@@ -140,7 +140,7 @@ class Flow:
             Use(
                 tuple((numbers[key], role) for key, role in roles.items() if key in numbers),
                 tuple(sorted(sources)),
-                steps,
+                static_scales,
             )
-            for roles, sources, steps in self.uses
+            for roles, sources, static_scales in self.uses
         )

@@ -1,4 +1,4 @@
-"""Measures of how far values are from their truth, the fp32 reference; every fraction is in [0, 1].
+"""Measures of how far values are from the fp32 reference; every fraction is in [0, 1].
 
 Callers check `all_finite` first, and the measures propagate NaN, so that a non-finite number never counts as equal.
 """
@@ -17,23 +17,26 @@ def all_finite(values: Floats) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def max_abs_error(truth: Floats, values: Floats) -> float:
+def max_abs_error(reference: Floats, values: Floats) -> float:
     """Return the largest absolute difference; 0.0 for empty arrays."""
-    return float(np.abs(truth.astype(np.float64) - values).max()) if truth.size else 0.0
+    return float(np.abs(reference.astype(np.float64) - values).max()) if reference.size else 0.0
 
 
-def cosine(truth: Floats, values: Floats) -> NDArray[np.float64]:
+def cosine(reference: Floats, values: Floats) -> NDArray[np.float64]:
     """Return the cosine of each row, `(rows, width) -> (rows,)`; NaN where a row is zero, which has no direction."""
-    a, b = truth.astype(np.float64), values.astype(np.float64)
+    a, b = reference.astype(np.float64), values.astype(np.float64)
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         result: NDArray[np.float64] = (a * b).sum(-1) / norms
     return result
 
 
-def sqnr_db(truth: Floats, values: Floats) -> float:
-    """Return the signal to quantisation noise ratio, 10 log10(sum truth² / sum (truth - values)²); inf if equal."""
-    a = truth.astype(np.float64)
+def sqnr_db(reference: Floats, values: Floats) -> float:
+    """Return the signal to quantisation noise ratio, 10 log10(sum r² / sum (r - v)²) of reference and values.
+
+    It is infinite if they are equal.
+    """
+    a = reference.astype(np.float64)
     noise = float(((a - values) ** 2).sum())
     signal = float((a**2).sum())
     if noise == 0.0:
@@ -41,23 +44,23 @@ def sqnr_db(truth: Floats, values: Floats) -> float:
     return float(10 * np.log10(signal / noise)) if signal > 0 else float("-inf")
 
 
-def agreement(truth: Floats, values: Floats) -> float:
-    """Return the fraction of rows whose largest logit is the same, over the rows that the truth decides clearly.
+def agreement(reference: Floats, values: Floats) -> float:
+    """Return the fraction of rows whose largest logit is the same, over the rows that the reference decides clearly.
 
-    Rows whose two best logits lie closer than a fifth of the truth's root mean square are left out: rounding within an
-    int8 scheme's promise decides them. If there are no other rows, all rows count.
+    Rows whose two best logits lie closer than a fifth of the reference's root mean square are left out: rounding within
+    an int8 scheme's promise decides them. If there are no other rows, all rows count.
     """
-    decided = ~near_ties(truth)
-    same = truth.argmax(-1) == values.argmax(-1)
+    decided = ~near_ties(reference)
+    same = reference.argmax(-1) == values.argmax(-1)
     return float(same[decided].mean() if decided.any() else same.mean())
 
 
-def kl_divergence(truth: Floats, values: Floats) -> NDArray[np.float64]:
-    """Return KL(truth || values) of each row's softmax, in nats, `(rows, classes) -> (rows,)`; at least 0.
+def kl_divergence(reference: Floats, values: Floats) -> NDArray[np.float64]:
+    """Return KL(reference || values) of each row's softmax, in nats, `(rows, classes) -> (rows,)`; at least 0.
 
     Source: Kullback and Leibler 1951.
     """
-    p, q = _log_softmax(truth), _log_softmax(values)
+    p, q = _log_softmax(reference), _log_softmax(values)
     result: NDArray[np.float64] = np.maximum((np.exp(p) * (p - q)).sum(-1), 0.0)
     return result
 
@@ -74,21 +77,21 @@ def _log_softmax(logits: Floats) -> NDArray[np.float64]:
     return result
 
 
-def near_ties(truth: Floats) -> NDArray[np.bool_]:
-    """Mark the rows `(rows, classes)` whose two best logits lie closer than a fifth of the truth's root mean square."""
-    best = np.sort(truth.astype(np.float64), axis=-1)[:, -2:]
-    result: NDArray[np.bool_] = best[:, -1] - best[:, 0] < _TIE * np.sqrt((truth.astype(np.float64) ** 2).mean())
+def near_ties(reference: Floats) -> NDArray[np.bool_]:
+    """Mark rows `(rows, classes)` whose two best logits lie closer than a fifth of the reference's root mean square."""
+    best = np.sort(reference.astype(np.float64), axis=-1)[:, -2:]
+    result: NDArray[np.bool_] = best[:, -1] - best[:, 0] < _TIE * np.sqrt((reference.astype(np.float64) ** 2).mean())
     return result
 
 
-def span_agreement(truth: Sequence[Floats], values: Sequence[Floats]) -> float:
+def span_agreement(reference: Sequence[Floats], values: Sequence[Floats]) -> float:
     """Return the fraction of rows, each `(tokens, 2)`, with the same best start and the same best end, as `agreement`.
 
-    Rows in which the truth's best start or best end is a near tie are left out.
+    Rows in which the reference's best start or best end is a near tie are left out.
     """
-    unit = np.sqrt((np.concatenate(truth).astype(np.float64) ** 2).mean())
+    unit = np.sqrt((np.concatenate(reference).astype(np.float64) ** 2).mean())
     same, decided = [], []
-    for a, b in zip(truth, values, strict=True):
+    for a, b in zip(reference, values, strict=True):
         best = np.sort(a.astype(np.float64), axis=0)[-2:]
         decided.append(bool((best[-1] - best[0] >= _TIE * unit).all()) or len(a) == 1)
         same.append(bool((a.argmax(0) == b.argmax(0)).all()))

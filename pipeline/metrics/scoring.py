@@ -16,7 +16,7 @@ from pipeline.schemes import OutputKind
 
 Floats = NDArray[np.floating]
 _CHANCE_ERRORS = 2.0
-"""The truth has to be this many standard errors above chance."""
+"""The reference has to be this many standard errors above chance."""
 _RESAMPLES = 1000
 _HELD = 2_000_000
 """Resampled rows that are held at a time; a row of a correlation takes some hundred bytes."""
@@ -66,13 +66,15 @@ def score(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> float:
     return float(row.value(row.parts(kind, labels, outputs)))
 
 
-def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, outputs: RowOutputs) -> tuple[float, float]:
-    """Return the 95 % interval of the metric's drop from the truth to a file: paired percentile bootstrap.
+def interval_of_drop(
+    kind: OutputKind, labels: Labels, reference: RowOutputs, outputs: RowOutputs
+) -> tuple[float, float]:
+    """Return the 95 % interval of the metric's drop from the reference to a file: paired percentile bootstrap.
 
     Source: Efron and Tibshirani 1993, chapter 13; paired as Koehn 2004 has it for two systems on one test set.
     """
     row, count = METRICS[labels.metric], len(labels.gold)
-    before, after = row.parts(kind, labels, truth), row.parts(kind, labels, outputs)
+    before, after = row.parts(kind, labels, reference), row.parts(kind, labels, outputs)
     draw, drops = np.random.default_rng(0), []
     at_once = max(1, _HELD // max(count, 1))
     for start in range(0, _RESAMPLES, at_once):
@@ -83,42 +85,42 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
     return float(low), float(high)
 
 
-def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+def undecided(kind: OutputKind, labels: Labels, reference: RowOutputs) -> float:
     """Return the largest drop that says nothing about a file, in the metric's unit.
 
-    The metric moves that far with the rows whose two best classes nearly tie in the truth, since rounding decides them.
-    For a truth that is not above chance it is at least the standard error at chance, since such a metric is luck.
+    The metric moves that far with the rows whose two best classes nearly tie in the reference, since rounding decides
+    them. For a reference that is not above chance it is at least the standard error at chance: such a metric is luck.
     """
-    ties = _range_of_ties(kind, labels, truth) if kind in _HAS_CLASSES else 0.0
-    if score(kind, labels, truth) > above_chance_bound(labels):
+    ties = _range_of_ties(kind, labels, reference) if kind in _HAS_CLASSES else 0.0
+    if score(kind, labels, reference) > above_chance_bound(labels):
         return ties
     row = METRICS[labels.metric]
     return max(ties, row.error(row.chance(labels), len(labels.gold)))
 
 
-def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+def _range_of_ties(kind: OutputKind, labels: Labels, reference: RowOutputs) -> float:
     """Return the range of the metric as all near ties are decided for the label, against it, or for the second best.
 
     For the accuracy of two classes it is the share of near ties. A row weighs 1 / n in accuracy, several times that in
     Matthews' coefficient where one class is rare, and an entity fails by any of its tokens.
     """
-    at, gold = _decisions(kind, labels, truth)
+    at, gold = _decisions(kind, labels, reference)
     if not len(at):
         return 0.0
-    found = truth.values[at]
+    found = reference.values[at]
     tied = measures.near_ties(found)
     at, gold, two = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
     second, first = two.T
     # A label that is neither of the two cannot win: the first stays, and is wrong as well.
     right = np.where(second == gold, second, first)
     wrong = np.where(first == gold, second, first)
-    values = [score(kind, labels, _decided(truth, at, classes)) for classes in (right, wrong, first, second)]
+    values = [score(kind, labels, _decided(reference, at, classes)) for classes in (right, wrong, first, second)]
     return max(values) - min(values)
 
 
-def _decisions(kind: OutputKind, labels: Labels, truth: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _decisions(kind: OutputKind, labels: Labels, reference: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the items that are judged, as positions in all rows' items, and the class that each should have."""
-    starts = np.cumsum(truth.counts) - truth.counts
+    starts = np.cumsum(reference.counts) - reference.counts
     if kind == "logits":
         return starts[labels.rows], _gold(labels).astype(np.int64)
     pairs = [
@@ -131,10 +133,10 @@ def _decisions(kind: OutputKind, labels: Labels, truth: RowOutputs) -> tuple[NDA
     return at, tags
 
 
-def _decided(truth: RowOutputs, at: NDArray[np.int64], classes: NDArray[np.int64]) -> RowOutputs:
-    values = truth.values.copy()
+def _decided(reference: RowOutputs, at: NDArray[np.int64], classes: NDArray[np.int64]) -> RowOutputs:
+    values = reference.values.copy()
     values[at, classes] = values.max(initial=0.0) + 1
-    return RowOutputs(values, truth.counts)
+    return RowOutputs(values, reference.counts)
 
 
 def above_chance_bound(labels: Labels) -> float:

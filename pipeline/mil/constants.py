@@ -222,23 +222,14 @@ def weights(package: Package) -> tuple[Weight, ...]:
     found: dict[Any, Weight] = {}
     for name in package.functions:
         program = package.program(name)
-        _add(found, program, constants(program))
+        sources = constants(program)
+        for operation in (one for one in program.operations if not is_constant(one)):
+            for value in (argument for given in operation.arguments.values() for argument in given):
+                source = sources.get(value) if isinstance(value, str) else value
+                if source is None:
+                    continue
+                label = value if isinstance(value, str) else f"{operation.name}:literal"
+                key = source.key if any(part.blob for part in literals(source)) else (program.name, label)
+                weight = found.setdefault(key, Weight(label, source, []))
+                weight.readers.append(Reader(program.name, operation.kind, operation.name))
     return tuple(found.values())
-
-
-def _add(found: dict[Any, Weight], program: Program, sources: Mapping[str, Source]) -> None:
-    for operation in program.operations:
-        if is_constant(operation):
-            continue
-        for value in _read(operation):
-            source = sources.get(value) if isinstance(value, str) else value
-            if source is None:
-                continue
-            name = value if isinstance(value, str) else f"{operation.name}:literal"
-            key = source.key if any(part.blob for part in literals(source)) else (program.name, name)
-            weight = found.setdefault(key, Weight(name, source, []))
-            weight.readers.append(Reader(program.name, operation.kind, operation.name))
-
-
-def _read(operation: Operation) -> tuple[str | Literal, ...]:
-    return tuple(argument for given in operation.arguments.values() for argument in given)

@@ -120,24 +120,22 @@ def run(interpreter: Interpreter, inputs: Mapping[str, Array], *, precision: Pre
             first.append(NotFinite(kind, name, int(np.isinf(value).sum()), int(np.isnan(value).sum()), value.size))
 
     outputs = interpreter.run(inputs, watch=watch)
-    numbers = {name: value for name, value in outputs.items() if _numeric(value)}
+    numbers = {
+        name: value for name, value in outputs.items() if isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    }
     return Trial(
         function=interpreter.function,
         precision=precision,
         outputs=outputs,
         rows=tuple(_row(name, value) for name, value in numbers.items()),
-        labels={name: _plain(value) for name, value in outputs.items() if name not in numbers},
+        labels={
+            name: value.item() if isinstance(value, np.ndarray) else value
+            for name, value in outputs.items()
+            if name not in numbers
+        },
         not_finite=first[0] if first else None,
         values=values,
     )
-
-
-def _numeric(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray) else value
 
 
 def _row(name: str, value: Array) -> OutputRow:

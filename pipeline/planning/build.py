@@ -26,7 +26,16 @@ from pipeline.execution.node import Estimate, External, Graph, Input, Log, Node,
 from pipeline.execution.store import Store
 from pipeline.execution.worker import tell
 from pipeline.metrics import scoring
-from pipeline.planning.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
+from pipeline.planning.checkpoints import (
+    Branch,
+    Checkpoint,
+    FinishedCheckpoints,
+    StageName,
+    branch_for,
+    check_names,
+    prepare,
+    read_other,
+)
 from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, QuantizeTraining, Recipe
@@ -39,7 +48,7 @@ from pipeline.student import stage as student
 from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
-STAGES: tuple[Until, ...] = get_args(Until)
+STAGES: tuple[StageName, ...] = get_args(StageName)
 """The stages in their order. `ship` is not one of them, since it writes outside the build folder."""
 _EVERY = 10**9
 """A limit above the number of texts of any corpus, for settings without a limit."""
@@ -51,7 +60,7 @@ class Request:
 
     recipe: Recipe
     file: Path
-    until: Until
+    last_stage: StageName
     """The last stage."""
     targets: list[Target]
     device: str = "host"
@@ -94,15 +103,15 @@ def build(request: Request, store: Store | None = None) -> Graph:
             f"{request.device} is a phone: `pocketbert benchmark RECIPE --device {request.device}` measures there; the "
             "other verbs measure on this machine."
         )
-    depth = STAGES.index(request.until)
-    own = _Files(branch(request.recipe, request.file), request.targets, request.thorough)
+    depth = STAGES.index(request.last_stage)
+    own = _Files(branch_for(request.recipe, request.file), request.targets, request.thorough)
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []
     every = [own, *beside]
     check_names(one for files in every for one in files.branch.every())
-    finished = Finished(store)
+    finished = FinishedCheckpoints(store)
     for files in every:
-        until = request.until if files is own else "verify"
-        prepare(files.branch, until, finished, root=files is own)
+        last_stage = request.last_stage if files is own else "verify"
+        prepare(files.branch, last_stage, finished, root=files is own)
         if depth >= STAGES.index("verify"):
             _check_data(files)
     graph = Graph(request.recipe.name)
@@ -130,7 +139,7 @@ def _beside(request: Request) -> list[_Files]:
         if len(request.targets) < len(convert.targets(recipe)):
             targets = [target for target in targets if target in request.targets]
         if targets:
-            found.append(_Files(branch(parsed, file), targets))
+            found.append(_Files(branch_for(parsed, file), targets))
     return found
 
 
@@ -172,7 +181,7 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
         graph.include(files.parities[target])
 
 
-# --- student, truth, files, verdicts ------------------------------------------------------------------------------
+# --- student, reference, files, verdicts -----------------------------------------------------------------------------
 
 
 def _student(recipe: Recipe, end: Checkpoint) -> Node:
@@ -192,7 +201,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
     )
 
 
-def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
+def reference_node(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
     """Return the node of the reference: fp32 PyTorch's outputs, for converted files up to a sequence length."""
     return Node(
         recipe=recipe.name,
@@ -252,12 +261,12 @@ def _eight_bits(files: _Files, section: QuantizeSection) -> tuple[str, ...]:
     return policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
 
 
-def _wanted(files: _Files, scheme: str) -> quantize.Wanted:
+def _quantise_request(files: _Files, scheme: str) -> quantize.QuantiseRequest:
     """Return the properties that verification expects of a scheme's quantised checkpoint."""
     section = quantize.section_for(files.recipe.quantize, scheme)
     assert section
     trained = quantize.trained(scheme, files.recipe.quantize) is not None
-    return quantize.Wanted(trained, _eight_bits(files, section), section.table_bits)
+    return quantize.QuantiseRequest(trained, _eight_bits(files, section), section.table_bits)
 
 
 def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: QuantizeTraining) -> Node:
@@ -369,18 +378,18 @@ def _verify(files: _Files, target: Target) -> Node:
     assert files.student
     usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
     quantised = files.models[target].inputs.get("quantised")
-    asked = verify.Asked(
+    request = verify.VerifyRequest(
         target,
         recipe.gates(target.scheme),
         random_weights=recipe.student.random_weights,
         thorough=files.thorough,
-        checkpoint=_wanted(files, target.scheme) if quantised else quantize.Wanted(),
+        checkpoint=_quantise_request(files, target.scheme) if quantised else quantize.QuantiseRequest(),
     )
     params = {
-        "gates": asked.gates.model_dump(),
-        "random_weights": asked.random_weights,
-        "thorough": asked.thorough,
-        "checkpoint": asdict(asked.checkpoint),
+        "gates": request.gates.model_dump(),
+        "random_weights": request.random_weights,
+        "thorough": request.thorough,
+        "checkpoint": asdict(request.checkpoint),
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
@@ -396,7 +405,7 @@ def _verify(files: _Files, target: Target) -> Node:
         inputs={
             "model": files.models[target],
             "student": files.student,
-            "reference": truth(recipe, files.student, files.branch.datasets, longest),
+            "reference": reference_node(recipe, files.student, files.branch.datasets, longest),
             **({"quantised": quantised} if quantised else {}),
             **again,
         },
@@ -408,7 +417,7 @@ def _verify(files: _Files, target: Target) -> Node:
             Input("quantised") if quantised else None,
             Input("reference"),
             Input("again") if again else None,
-            asked,
+            request,
         ),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",

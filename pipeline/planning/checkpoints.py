@@ -34,7 +34,7 @@ from pipeline.student import stage as student
 from pipeline.train import stage as train
 from pipeline.train.checks import check_section, class_of, has_head
 
-Until = Literal["train", "compress", "student", "convert", "verify", "benchmark", "report"]
+StageName = Literal["train", "compress", "student", "convert", "verify", "benchmark", "report"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def read_other(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
     return loading.read(str(path) if name.endswith(".toml") else name)
 
 
-def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None) -> Branch:
+def branch_for(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None) -> Branch:
     """Return the branch of a recipe, with the branches of all recipes that it depends on, recursively.
 
     Raises:
@@ -124,7 +124,7 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
                 f"{file}: {place}: recipe {parsed.name} neither trains its student nor makes it smaller; name "
                 f"what it begins with: {parsed.student.source!r}."
             )
-        result.before[place] = branch(parsed, other, waiting)
+        result.before[place] = branch_for(parsed, other, waiting)
     return result
 
 
@@ -139,7 +139,7 @@ def _check_data_named(recipe: Recipe, file: Path) -> None:
 
 
 @dataclass
-class Finished:
+class FinishedCheckpoints:
     """Look-up of finished checkpoints in a build folder's store."""
 
     store: Store | None = None
@@ -180,12 +180,14 @@ def inspect_artifact(made: Artifact, begun: Source) -> Source:
     return Source(made.path, begun.origin, begun.licence, files, config, row)
 
 
-def prepare(wanted: Branch, until: Until, finished: Finished, *, root: bool = True, tries: bool = False) -> None:
+def prepare(
+    branch: Branch, last_stage: StageName, finished: FinishedCheckpoints, *, root: bool = True, tries: bool = False
+) -> None:
     """Check a branch and lay out its nodes.
 
     Args:
-        wanted: the result of `branch`; the branches that it depends on are prepared as well.
-        until: the last stage that is requested.
+        branch: the result of `branch_for`; the branches that it depends on are prepared as well.
+        last_stage: the last stage that is requested.
         finished: the finished checkpoints, which need no trial.
         root: whether it is the recipe that the user named; errors of other recipes get their recipe's name in front.
         tries: whether a recipe that depends on this one tries a compression stage, for which it needs the shapes.
@@ -194,56 +196,56 @@ def prepare(wanted: Branch, until: Until, finished: Finished, *, root: bool = Tr
         PipelineError: there is no such checkpoint or data, or they do not fit each other.
     """
     try:
-        tries = tries or bool(compress.stages(wanted.recipe))
-        for one in wanted.before.values():
+        tries = tries or bool(compress.stages(branch.recipe))
+        for one in branch.before.values():
             if one.last is None:
-                last: Until = "compress" if compress.stages(one.recipe) else "train"
+                last: StageName = "compress" if compress.stages(one.recipe) else "train"
                 prepare(one, last, finished, root=False, tries=tries)
-        _prepare(wanted, until, finished, tries=tries)
+        _prepare(branch, last_stage, finished, tries=tries)
     except PipelineError as error:
         if root:
             raise
-        raise type(error)(f"recipe {wanted.recipe.name}: {error}") from error
+        raise type(error)(f"recipe {branch.recipe.name}: {error}") from error
 
 
-def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -> None:
-    recipe, file = wanted.recipe, wanted.file
-    if until == "train":
+def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoints, *, tries: bool) -> None:
+    recipe, file = branch.recipe, branch.file
+    if last_stage == "train":
         train.section(recipe)
-    ends = {place: one.end.source for place, one in wanted.before.items()}
+    ends = {place: one.end.source for place, one in branch.before.items()}
     source = find(recipe, file, ends)
-    before = wanted.before.get(recipe.student.source)
-    wanted.named = Checkpoint(source, before.end.node if before else None)
-    current = wanted.trained = _train(wanted, wanted.named, finished, tries=tries) if recipe.train else wanted.named
-    if until == "train" and current.node and current.node.identity in finished.artifacts:
+    before = branch.before.get(recipe.student.source)
+    branch.named = Checkpoint(source, before.end.node if before else None)
+    current = branch.trained = _train(branch, branch.named, finished, tries=tries) if recipe.train else branch.named
+    if last_stage == "train" and current.node and current.node.identity in finished.artifacts:
         # Nothing is left to do, and what comes behind it was tried before the training began.
-        wanted.last = current
+        branch.last = current
         return
     context = Context(recipe, file, current.source, ends)
     stages = compress.stages(recipe)
-    if until == "compress" and not stages:
+    if last_stage == "compress" and not stages:
         sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES if not stage.teaches)
         raise RecipeError(f"recipe {recipe.name} makes nothing smaller; sections that do: {sections}.")
     unpruned = current
     for stage in stages:
         stage.check(context, current.source)
-        current = _compress(wanted, stage, context, current, unpruned, finished)
+        current = _compress(branch, stage, context, current, unpruned, finished)
         if stage.teaches:
             unpruned = current
             context = replace(context, unpruned=current.source)
     task = tasks.get(recipe.task)
-    if until not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
-        _refuse_headless(wanted, current.source)
-    elif until not in ("train", "compress") and task.uses_head:
+    if last_stage not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
+        _refuse_headless(branch, current.source)
+    elif last_stage not in ("train", "compress") and task.uses_head:
         student.check_head(current.source, task, stored=current.node is None)
-    wanted.last = current
-    wanted.trained_on = wanted.trained_on or compress.labelled_data(context)
+    branch.last = current
+    branch.trained_on = branch.trained_on or compress.labelled_data(context)
 
 
-def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool) -> Checkpoint:
-    recipe, file = wanted.recipe, wanted.file
+def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, tries: bool) -> Checkpoint:
+    recipe, file = branch.recipe, branch.file
     job = train.job(recipe, file, begun.source, Path())
-    wanted.trained_on = job.dataset
+    branch.trained_on = job.dataset
     node = Node(
         recipe=recipe.name,
         name="train",
@@ -287,14 +289,19 @@ def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, ou
 
 
 def _compress(
-    wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint, finished: Finished
+    branch: Branch,
+    stage: Stage,
+    context: Context,
+    begun: Checkpoint,
+    unpruned: Checkpoint,
+    finished: FinishedCheckpoints,
 ) -> Checkpoint:
     work = stage.work(context)
     inputs = {"source": begun.input}
     for name, place in work.other_checkpoints.items():
-        inputs[name] = _named(wanted, place, unpruned).input
+        inputs[name] = _named(branch, place, unpruned).input
     node = Node(
-        recipe=wanted.recipe.name,
+        recipe=branch.recipe.name,
         name=stage.name,
         place=stage.folder,
         stage=stage.name,
@@ -314,25 +321,26 @@ def _compress(
     return Checkpoint(replace(after, origin=f"{begun.source.origin}, {stage.origin}"), node)
 
 
-def _named(wanted: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoint:
+def _named(branch: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoint:
     """Return the checkpoint that a section names: another recipe's, a source, or for None the unpruned student."""
     if place is None:
         return unpruned
-    if place in wanted.before:
-        return wanted.before[place].end
-    return Checkpoint(checkpoint_at(place, wanted.file))
+    if place in branch.before:
+        return branch.before[place].end
+    return Checkpoint(checkpoint_at(place, branch.file))
 
 
-def _refuse_headless(wanted: Branch, source: Source) -> None:
+def _refuse_headless(branch: Branch, source: Source) -> None:
     """Raise the error for a student without the task's head, with the section that would teach one."""
-    recipe = wanted.recipe
+    recipe = branch.recipe
     stages = compress.stages(recipe)
     if stages:
+        sections = ", ".join(f"[{stage.name}]" for stage in stages)
         raise RecipeError(
-            f"what {', '.join(f'[{stage.name}]' for stage in stages)} leaves has no head for task {recipe.task}: a "
-            "start in another layout drops it. Add [distil], with which the student learns one."
+            f"the student that {sections} leaves has no head for task {recipe.task}: a start in another layout drops "
+            "it. Add [distil], with which the student learns one."
         )
-    if recipe.train is None and recipe.student.source in wanted.before:
+    if recipe.train is None and recipe.student.source in branch.before:
         raise RecipeError(
             f"{recipe.student.source} ends in a checkpoint without a head for task {recipe.task}: it is saved as "
             f"{class_of(source)}. Add [train] or [distil], with which the student learns one."

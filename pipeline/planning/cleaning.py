@@ -139,7 +139,7 @@ def _removing(build: Path) -> Iterator[None]:
     except OSError as error:
         where, reason = error.filename2 or error.filename or build, error.strerror or error
         raise ArtifactError(
-            f"{where} cannot be written: {reason}. A part of what was to be removed may be gone; nothing else is. Run "
+            f"{where} cannot be written: {reason}. Some of the files to remove may be gone already. Run "
             "`pocketbert clean` again once it can be written."
         ) from error
 

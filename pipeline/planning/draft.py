@@ -124,7 +124,7 @@ def draft(
 
 
 def _drafted(*, target: bool) -> dict[str, str]:
-    """Return each backend's scheme in a drafted recipe: as a target, or in a comment that suggests it."""
+    """Return each format's scheme in a drafted recipe: as a target, or in a comment that suggests it."""
     rows = {name: formats.get(name).DRAFTED for name in BACKENDS}
     return {name: scheme for name, (scheme, is_target) in rows.items() if is_target == target}
 
@@ -153,7 +153,11 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
     Raises:
         StudentError: the checkpoint has another head than the requested task needs, or no task fits it.
     """
-    fitting = [row.name for row in tasks.TASKS.values() if row.uses_head and _fits(row, summary)]
+    fitting = [
+        row.name
+        for row in tasks.TASKS.values()
+        if row.uses_head and summary.class_name and summary.class_name.endswith(row.head_suffix)
+    ]
     if summary.numbers == 1 or summary.problem_type == "regression":
         fitting = [name for name in fitting if name == "regression"] or fitting
     else:
@@ -170,10 +174,6 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
         note = f"{summary.class_name}'s head is left out; the mean over tokens was not trained to compare texts"
         return requested, "given by --task; the bare encoder is used", [note, *_notes(summary)]
     raise StudentError(_no_task(summary, natural, requested))
-
-
-def _fits(row: tasks.Task, summary: Summary) -> bool:
-    return summary.class_name is not None and summary.class_name.endswith(row.head_suffix)
 
 
 def _no_task(summary: Summary, natural: str | None, requested: str | None) -> str:
@@ -239,7 +239,7 @@ def _limit_reason(summary: Summary) -> str:
 
 
 def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the schemes that a backend supports, and for each other scheme the reason why not."""
+    """Return the names of the schemes that a format supports, and for each other scheme the reason why not."""
     reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
     refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused

@@ -24,7 +24,7 @@ def structure(folder: Path) -> dict[str, Any]:
     return found
 
 
-Found = ranges.Ranges | ranges.ChosenWeights
+Found = ranges.Ranges | ranges.QuantisedWeightsRecord
 """The record of a quantised checkpoint: ranges and scales, or integers or palettes."""
 
 
@@ -44,7 +44,7 @@ def read(folder: Path) -> tuple[str, Found]:
     for name, kind in kinds.items():
         if (folder / name).is_file():
             return name, kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
-    raise StudentError(f"{folder} has no record of what quantising found; make it again with `pocketbert convert`.")
+    raise StudentError(f"{folder} has no record of its quantisation; make it again with `pocketbert convert`.")
 
 
 def was_trained(folder: Path) -> bool:

@@ -68,7 +68,7 @@ def _before(one: ranges.Linear) -> float | None:
     return None if one.output_error_before is None else one.error_before + one.output_error_before
 
 
-def _of_weights(found: ranges.ChosenWeights) -> Iterator[LinearCost]:
+def _of_weights(found: ranges.QuantisedWeightsRecord) -> Iterator[LinearCost]:
     for one in found.weights:
         if one.error is not None:
             path = one.name.removesuffix(".weight")

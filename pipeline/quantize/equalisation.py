@@ -95,7 +95,7 @@ def equalise(
     numbers = range(len(weights) if static else 0)
     after = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in numbers]
     units = [one[0] for one in after] if one_scale else [None] * len(weights)
-    truth = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
+    exact = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
 
     def tried(scales: torch.Tensor | None) -> _Tried:
         divided = group.inputs if scales is None else group.inputs / scales
@@ -104,7 +104,7 @@ def equalise(
         read = rounding.by_tensor(some, observed.kept) if observed else rounding.by_token(some)
         scaled = weights if scales is None else [weight * scales for weight in weights]
         rounded = [_rounded(weight, unit, one_scale=one_scale) for weight, unit in zip(scaled, units, strict=True)]
-        error = _relative((read @ weight.T, true) for weight, true in zip(rounded, truth, strict=True))
+        error = _relative((read @ weight.T, true) for weight, true in zip(rounded, exact, strict=True))
         return _Tried(scales, observed, error)
 
     plain = tried(None)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pipeline.checkpoint.parameters import model_structure
-from pipeline.checkpoint.ranges import LEAST_CHOSEN
+from pipeline.checkpoint.ranges import SMALLEST_QUANTISED
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
 from pipeline.quantize.activations import of_tokens, reading_alike
@@ -39,28 +39,28 @@ _AT_ONCE = 128
 """Columns per block, after which their errors are added to the remaining columns at once."""
 
 
-class Held(Protocol):
+class QuantisedWeight(Protocol):
     """A quantised weight: a palette or integers."""
 
     def dense(self) -> NDArray[np.float32]:
         """Return the dequantised weight, `(rows, columns)`."""
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=QuantisedWeight)
 
 
 @dataclass(frozen=True)
-class Chosen(Generic[H]):
+class WeightWithError(Generic[H]):
     """A quantised weight with its rounding error."""
 
-    held: H
+    weight: H
     error_nearest: float | None = None
     """Squared error of a linear's outputs relative to the outputs, if each number is rounded to the nearest."""
     error: float | None = None
     """The same error with GPTQ; None for a table."""
 
     @classmethod
-    def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "Chosen[H]":
+    def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "WeightWithError[H]":
         """Return a linear's quantised weight with its errors.
 
         Args:
@@ -78,10 +78,10 @@ def choose(
     model: Any,
     batches: Batches,
     of_table: Callable[[nn.Embedding], H],
-    of_linear: Callable[[str, torch.Tensor, torch.Tensor, torch.Tensor], Chosen[H]],
+    of_linear: Callable[[str, torch.Tensor, torch.Tensor, torch.Tensor], WeightWithError[H]],
     *,
     alone: bool = False,
-) -> dict[str, Chosen[H]]:
+) -> dict[str, WeightWithError[H]]:
     """Quantise a model's tables and linears, and put the dequantised weights into the model.
 
     Position tables stay in floats: a converter folds them into the graph, a part for each length.
@@ -100,16 +100,16 @@ def choose(
     structure = model_structure(model)
     student = model if alone else copy.deepcopy(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, Chosen[H]] = {}
+    found: dict[str, WeightWithError[H]] = {}
 
-    def put(name: str, weight: torch.Tensor, one: Chosen[H]) -> None:
+    def put(name: str, weight: torch.Tensor, one: WeightWithError[H]) -> None:
         found[name] = one
-        weight.copy_(torch.from_numpy(one.held.dense()))
+        weight.copy_(torch.from_numpy(one.weight.dense()))
 
     for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
         name = names[id(table.weight)]
-        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST_CHOSEN:
-            put(name, table.weight, Chosen(of_table(table)))
+        if name not in structure["positions"] and name not in found and table.weight.numel() >= SMALLEST_QUANTISED:
+            put(name, table.weight, WeightWithError(of_table(table)))
     calls = Counter(name for name, _ in structure["calls"])
     for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
         products, cross = products_read(
@@ -117,7 +117,7 @@ def choose(
         )
         for path, linear in zip(paths, linears, strict=True):
             name = names[id(linear.weight)]
-            if name in found or linear.weight.numel() < LEAST_CHOSEN:
+            if name in found or linear.weight.numel() < SMALLEST_QUANTISED:
                 continue
             if alone:
                 found[name] = of_linear(path, linear.weight, linear.weight, products)

@@ -14,7 +14,7 @@ from torch import nn
 
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.data.calibration import Batches
-from pipeline.quantize.gptq import Chosen, choose, hand_errors_on
+from pipeline.quantize.gptq import WeightWithError, choose, hand_errors_on
 
 _SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
 """Candidates for a block's scale, as shares of the scale that just reaches the block's largest number."""
@@ -24,7 +24,7 @@ _SMALLEST = 2.0**-16
 
 def round_weights(
     model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = (), alone: bool = False
-) -> dict[str, Chosen[Integers]]:
+) -> dict[str, WeightWithError[Integers]]:
     """Quantise a model's linears and tables to integers, see `gptq.choose`.
 
     A linear whose columns are no multiple of `block` gets 8 bits and a scale per row.
@@ -41,7 +41,9 @@ def round_weights(
     def table(one: nn.Embedding) -> Integers:
         return _of_table(one.weight, table_bits, block)
 
-    def linear(path: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> Chosen[Integers]:
+    def linear(
+        path: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor
+    ) -> WeightWithError[Integers]:
         columns = weight.shape[1]
         few = path not in eight and columns % block == 0
         return of_linear(weight, target, products, bits=4 if few else 8, block=block if few else columns)
@@ -51,7 +53,7 @@ def round_weights(
 
 def of_linear(
     weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, block: int
-) -> Chosen[Integers]:
+) -> WeightWithError[Integers]:
     """Quantise a linear to integers, on scales of the student's weight, which verify can recompute.
 
     Args:
@@ -72,7 +74,7 @@ def of_linear(
 
     plain = _integers(nearest(exact, scales, bits), scales, bits)
     handed_on = _integers(hand_errors_on(exact, products, rounded), scales, bits)
-    return Chosen.of_linear(target, products, plain, handed_on)
+    return WeightWithError.of_linear(target, products, plain, handed_on)
 
 
 def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:

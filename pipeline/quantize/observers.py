@@ -59,7 +59,7 @@ def percentile(histogram: Histogram) -> Range:
     tail = (1 - _PERCENTILE / 100) / 2
     inside = np.flatnonzero((share > tail) & (share - histogram.counts / histogram.counts.sum() < 1 - tail))
     edges = np.linspace(histogram.low, histogram.high, len(histogram.counts) + 1)
-    return _with_zero(float(edges[inside[0]]), float(edges[inside[-1] + 1]))
+    return min(float(edges[inside[0]]), 0.0), max(float(edges[inside[-1] + 1]), 0.0)
 
 
 def mse(histogram: Histogram) -> Range:
@@ -81,10 +81,6 @@ OBSERVERS: Mapping[str, Callable[[Histogram], Range]] = {
     "mse": mse,
     "entropy": entropy,
 }
-
-
-def _with_zero(low: float, high: float) -> Range:
-    return min(low, 0.0), max(high, 0.0)
 
 
 def _ranges(histogram: Histogram) -> list[Range]:

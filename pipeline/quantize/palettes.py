@@ -22,7 +22,7 @@ from torch import nn
 
 from pipeline.checkpoint.palettes import Palette
 from pipeline.data.calibration import Batches
-from pipeline.quantize.gptq import Chosen, Numbers, choose, counts_read, hand_errors_on
+from pipeline.quantize.gptq import Numbers, WeightWithError, choose, counts_read, hand_errors_on
 
 _FEWEST_ROWS = 4
 """Groups of fewer rows get no palette of their own."""
@@ -34,7 +34,7 @@ _ROUNDS = 200
 """Most iterations of k-means; some 40 do."""
 
 
-def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, Chosen[Palette]]:
+def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, WeightWithError[Palette]]:
     """Palettise a model's linears and tables, see `gptq.choose`.
 
     Args:
@@ -49,7 +49,7 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> d
         lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
         return Palette(nearest(weight, lut), lut)
 
-    def linear(_: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> Chosen[Palette]:
+    def linear(_: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> WeightWithError[Palette]:
         return of_linear(weight, target, products, bits=bits, groups=_groups(len(weight), rows))
 
     return choose(model, batches, table, linear)
@@ -66,7 +66,7 @@ def _groups(rows: int, most: int | None) -> int:
 
 def of_linear(
     weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int
-) -> Chosen[Palette]:
+) -> WeightWithError[Palette]:
     """Palettise a linear, with centroids of the student's weight.
 
     Args:
@@ -82,7 +82,7 @@ def of_linear(
     lut = lists(weight.numpy(), squares, bits=bits, groups=groups)
     plain = Palette(nearest(target.numpy(), lut), lut)
     handed_on = Palette(_hand_errors_on(target.double(), products, lut), lut)
-    return Chosen.of_linear(target, products, plain, handed_on)
+    return WeightWithError.of_linear(target, products, plain, handed_on)
 
 
 def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:

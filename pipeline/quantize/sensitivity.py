@@ -34,7 +34,7 @@ from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES, Gates
-from pipeline.student import reference
+from pipeline.student.reference import read as read_reference
 
 VERSION = 2
 FILE = "sensitivity.json"
@@ -115,7 +115,7 @@ class Study:
     section: QuantizeSection
     texts: tuple[Unlabelled, ...]
     """The calibration set of the quantised checkpoint."""
-    truth: Path
+    reference: Path
     """Folder of the reference artifact."""
     target: Target
     length: int
@@ -126,7 +126,7 @@ class Study:
     @property
     def key(self) -> str:
         """Digest of everything that decides the trials."""
-        keys = [read_manifest(one).key for one in (self.student, self.quantised, self.truth)]
+        keys = [read_manifest(one).key for one in (self.student, self.quantised, self.reference)]
         return digest_of([VERSION, keys, str(self.target), self.length, self.minimum_ios, ROWS])
 
 
@@ -276,7 +276,7 @@ def _chosen_alone(study: Study) -> Mapping[str, Integers]:
     block = SCHEMES[study.target.scheme].block
     assert block
     found = round_weights(model, batches, block=block, table_bits=study.section.table_bits, alone=True)
-    return {name: one.held for name, one in found.items()}
+    return {name: one.weight for name, one in found.items()}
 
 
 class _Mixes:
@@ -290,15 +290,15 @@ class _Mixes:
         from pipeline.quantize.integers import nearest_by_row
 
         self._study = study
-        self._held, self._weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
+        self._integers, self._weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
         original = load_file(study.student / WEIGHTS)
         self._eight = {name: nearest_by_row(original[name]) for name in (f"{path}.weight" for path in linears)}
         self._calls = Counter(name for name, _ in quantised.structure(study.quantised)["calls"])
-        truth = reference.read(study.truth)
-        numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
+        known = read_reference(study.reference)
+        numbers = [at for at in range(known.checked) if len(known.rows[at]) <= study.length]
         chosen = [numbers[at] for at in np.linspace(0, len(numbers) - 1, min(ROWS, len(numbers))).astype(int)]
-        self._rows = [truth.rows[at] for at in chosen]
-        self._true = [np.asarray(one, np.float64) for one in truth.outputs.take(chosen)]
+        self._rows = [known.rows[at] for at in chosen]
+        self._true = [np.asarray(one, np.float64) for one in known.outputs.take(chosen)]
 
     def multiply_adds(self, linear: str) -> int:
         """Return the multiply-adds of a linear for each token, over all its calls."""
@@ -320,7 +320,7 @@ class _Mixes:
         weights = {name: torch.from_numpy(one.dense()) for name, one in rounded.items()}
         checkpoint = self._fresh("mixed")
         save_file(self._weights | weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
-        integers.write(self._held | rounded, checkpoint)
+        integers.write(self._integers | rounded, checkpoint)
         for name in ("config.json", quantised.STRUCTURE):
             shutil.copyfile(self._study.quantised / name, checkpoint / name)
         return self._convert_once(checkpoint)

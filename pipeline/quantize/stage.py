@@ -30,7 +30,7 @@ _BINS_KEPT = 128
 
 
 @dataclass(frozen=True)
-class Wanted:
+class QuantiseRequest:
     """The recipe's request for a quantised checkpoint, as far as verify can check it."""
 
     trained: bool = False
@@ -167,7 +167,7 @@ def _equalise(
     from pipeline.quantize.activations import linear_groups
     from pipeline.quantize.equalisation import WORTH, apply, equalise
 
-    truth = _outputs(model, task, batches)
+    before = _outputs(model, task, batches)
     row = SCHEMES[scheme]
     static, one_scale = row.activations == "static_int8", row.one_scale
     groups = linear_groups(model, batches, seed=section.seed)
@@ -192,8 +192,8 @@ def _equalise(
         vectors |= {f"{path}.{ranges.OUTPUT_GAIN}": gain for path, gain in after if gain is not None}
     gains.write(vectors, shared, out)
     rewritten = load_checkpoint(out, task)
-    unit = float(truth.square().mean().sqrt()) or 1.0
-    error = float((_outputs(rewritten, task, batches) - truth).abs().max()) / unit
+    unit = float(before.square().mean().sqrt()) or 1.0
+    error = float((_outputs(rewritten, task, batches) - before).abs().max()) / unit
     if error > IDENTITY:
         raise ToolchainError(
             f"equalisation for {scheme} changed what the student computes in fp32 by {error:.1e} of its outputs; "
@@ -222,9 +222,9 @@ def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path)
 
     assert row.palette_bits
     found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows)
-    stored.write({name: one.held for name, one in found.items()}, out)
+    stored.write({name: one.weight for name, one in found.items()}, out)
     weights = tuple(
-        stored.Palettised(name=name, groups=len(one.held.lut), error_nearest=one.error_nearest, error=one.error)
+        stored.Palettised(name=name, groups=len(one.weight.lut), error_nearest=one.error_nearest, error=one.error)
         for name, one in found.items()
     )
     record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
@@ -248,12 +248,12 @@ def _round_weights(
     policy.check(eight, frozenset(path for path, module in model.named_modules() if isinstance(module, nn.Linear)))
     assert row.block
     found = round_weights(model, batches, block=row.block, table_bits=section.table_bits, eight=eight)
-    stored.write({name: one.held for name, one in found.items()}, out)
+    stored.write({name: one.weight for name, one in found.items()}, out)
     weights = tuple(
         stored.Rounded(
             name=name,
-            bits=one.held.bits,
-            block=one.held.block,
+            bits=one.weight.bits,
+            block=one.weight.block,
             error_nearest=one.error_nearest,
             error=one.error,
         )
@@ -265,13 +265,13 @@ def _round_weights(
     return {"int4_weights": bits[4], "int8_weights": bits[8]} | _largest(record)
 
 
-def _write_chosen(model: Any, record: ranges.ChosenWeights, file: str, out: Path) -> None:
+def _write_chosen(model: Any, record: ranges.QuantisedWeightsRecord, file: str, out: Path) -> None:
     _write_weights(model, out)
     (out / file).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     write_structure(model, out)
 
 
-def _largest(record: ranges.ChosenWeights) -> dict[str, Any]:
+def _largest(record: ranges.QuantisedWeightsRecord) -> dict[str, Any]:
     return {"largest_error": max(record.errors().values(), default=None), "texts": record.texts}
 
 

@@ -107,8 +107,8 @@ class RoundingStudent(nn.Module):
         self.student = load_checkpoint(job.quantised, self.task)
         self._integers: dict[str, fake.FakeIntegerLinear] = {}
         if row.chosen:
-            held = integers.read(job.quantised)
-            self._integers = fake.insert_integers(self.student, held, dynamic=row.activations == "dynamic_int8")
+            rounded = integers.read(job.quantised)
+            self._integers = fake.insert_integers(self.student, rounded, dynamic=row.activations == "dynamic_int8")
         else:
             fake.insert_static(self.student, ranges.read(job.quantised))
         gains = tuple(f".{gain}.weight" for gain in (INPUT_GAIN, OUTPUT_GAIN))

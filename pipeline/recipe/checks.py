@@ -45,8 +45,12 @@ def check(recipe: Recipe) -> None:
         )
     task = tasks.get(recipe.task)
     for scheme, gates in recipe.verify.gates.items():
-        _check_judged(scheme, f"verify.gates.{scheme}")
-        _check_gates(gates, task, f"verify.gates.{scheme}")
+        key = f"verify.gates.{scheme}"
+        if isinstance(_row(scheme, key), Unsupported):
+            raise RecipeError(
+                f"{key}: no format supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
+            )
+        _check_gates(gates, task, key)
     if "max_cosine_drop" in recipe.regression.model_fields_set and task.output_kind != "embedding":
         raise RecipeError(
             f"regression.max_cosine_drop: task {task.name} gives {task.output_kind}, which has no cosine; "
@@ -72,13 +76,6 @@ def _row(scheme: str, key: str) -> Scheme | Unsupported:
     return row
 
 
-def _check_judged(scheme: str, key: str) -> None:
-    if isinstance(_row(scheme, key), Unsupported):
-        raise RecipeError(
-            f"{key}: no backend supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
-        )
-
-
 def _check_gates(gates: Gates, task: Task, key: str) -> None:
     """Refuse bounds that could never fire for the task, or that no number can be compared with."""
     for bound, value in gates.model_dump(exclude_unset=True).items():
@@ -90,7 +87,7 @@ def _check_gates(gates: Gates, task: Task, key: str) -> None:
 
 def _check_target(backend: str, section: TargetSection, minimum_ios: int) -> None:
     if backend not in BACKENDS:
-        raise RecipeError(f"targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}.")
+        raise RecipeError(f"targets.{backend}: this format does not exist; there are: {', '.join(BACKENDS)}.")
     for scheme in section.schemes:
         reason = _row(scheme, f"targets.{backend}.schemes").refusal(backend, minimum_ios=minimum_ios)
         if reason is not None:

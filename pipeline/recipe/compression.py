@@ -94,7 +94,7 @@ class DistilSection(LabelledUpdates):
     relation_heads: Natural | None = None
     """Number of heads into which `relations` splits both models; the teacher's number of heads unless given."""
     texts: Names | None = None
-    """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, in the place of
+    """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, instead of
     the dataset's training texts; one text a line."""
     augment: AugmentSection | None = None
     """More rows to train on: copies with some words replaced."""
@@ -128,7 +128,7 @@ class StartSection(Section):
     hidden_size: Natural | None = None
     """The hidden size that `width` leaves; whole heads. That of a `random` start; the teacher's unless given."""
     num_layers: Natural | None = None
-    """The number of layers of a `random` start, in the place of `teacher_layers`."""
+    """The number of layers of a `random` start, instead of `teacher_layers`."""
     attention_heads: Natural | None = None
     """The attention heads of each layer of a `random` start; the teacher's unless given."""
     intermediate_size: Natural | None = None
@@ -148,7 +148,7 @@ class VocabularySection(Section):
     size: Annotated[int, Field(ge=1)] | None = None
     """Number of tokens that are kept, special tokens included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Fraction of the vocabulary that is kept, in the place of `size`."""
+    """Fraction of the vocabulary that is kept, instead of `size`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

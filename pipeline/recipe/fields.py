@@ -60,7 +60,7 @@ class Updates(Section):
     epochs: Positive | None = None
     """Passes over the training rows; 3 unless `steps` is given."""
     steps: Natural | None = None
-    """Number of updates, in the place of `epochs`."""
+    """Number of updates, instead of `epochs`."""
     batch_size: Natural = 32
     """Rows of one update, all processes together."""
     gradient_accumulation: Natural = 1

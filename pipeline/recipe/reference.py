@@ -17,8 +17,8 @@ from pipeline.recipe.schema import TARGET_SECTIONS, Recipe
 TOP = "recipe"
 """Name under which the keys above all sections are listed."""
 _REFERENCE = "#/$defs/"
-_PLACEHOLDERS = {"targets": "BACKEND", "gates": "SCHEME", "beside": "RECIPE"}
-"""What stands for the name in `[targets.BACKEND]`, where a recipe may have several sections of one kind."""
+_PLACEHOLDERS = {"targets": "FORMAT", "gates": "SCHEME", "beside": "RECIPE"}
+"""What stands for the name in `[targets.FORMAT]`, where a recipe may have several sections of one kind."""
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 

@@ -62,12 +62,12 @@ class ConvertSection(Section):
 
 
 class TargetSection(Section):
-    """One backend's targets."""
+    """One format's targets."""
 
     schemes: Names
-    """Precisions of the files, one file each; `pocketbert list` tells what each backend supports."""
+    """Precisions of the files, one file each; `pocketbert list` tells what each format supports."""
     sequence_lengths: Lengths | None = None
-    """Overrides `convert.sequence_lengths` for this backend."""
+    """Overrides `convert.sequence_lengths` for this format."""
     minimum_runtime: str | None = None
     """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
 
@@ -128,7 +128,7 @@ class QuantizeTraining(Updates):
     @model_validator(mode="before")
     @classmethod
     def _epochs_or_steps(cls, given: Any) -> Any:
-        """Let epochs stand in the place of the default number of updates."""
+        """Let epochs replace the default number of updates."""
         if isinstance(given, dict) and given.get("epochs") is not None:
             if given.get("steps") is not None:
                 raise ValueError("has epochs and steps; give one of them")
@@ -224,7 +224,7 @@ class BesideSection(Section):
     """Another recipe, whose student is timed in the same run and shown in the same report."""
 
     targets: Names | None = None
-    """`backend:scheme`, or a backend alone for all of it; the recipe's own unless given."""
+    """`format:scheme`, or a format alone for all of it; the recipe's own unless given."""
 
 
 class Recipe(Section):
@@ -246,7 +246,7 @@ class Recipe(Section):
     quantize: QuantizeSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
-    """Targets by backend, in the order in which files are listed."""
+    """Targets by format, in the order in which files are listed."""
     verify: VerifySection = VerifySection()
     benchmark: BenchmarkSection = BenchmarkSection()
     regression: RegressionSection = RegressionSection()
@@ -254,11 +254,11 @@ class Recipe(Section):
     """Other recipes, by name or by a file beside this one, that are timed and reported together with it."""
 
     def lengths(self, backend: str) -> tuple[int, ...]:
-        """Return the sequence lengths of a backend's files, ascending."""
+        """Return the sequence lengths of a format's files, ascending."""
         return self.targets[backend].sequence_lengths or self.convert.sequence_lengths
 
     def minimum_ios(self, backend: str) -> int | None:
-        """Return the oldest iOS release that has to read a backend's files, or None where the backend has no such."""
+        """Return the oldest iOS release that has to read a format's files, or None where the format has no such."""
         section = self.targets[backend]
         return section.minimum_ios if isinstance(section, CoreMLSection) else None
 

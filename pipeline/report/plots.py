@@ -67,7 +67,7 @@ class Look:
 def looks(report: Report) -> Callable[[str, str, bool], Look]:
     """Return `(runtime, scheme, is the reference) -> look` for one report.
 
-    Runtimes of PocketBERT's own backends keep their colour in every report; others take the next ones as they appear.
+    Runtimes of PocketBERT's own formats keep their colour in every report; others take the next ones as they appear.
     """
     runtimes = [formats.get(name).TITLE for name in formats.NAMES]
     runtimes += [one.runtime for one in report.variants if not one.reference and one.runtime not in runtimes]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -49,7 +49,7 @@ _WORST = 5
 """Linears that are shown of a quantised checkpoint."""
 
 
-Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
+FinishedTargets = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """Target name -> model artifact and parity artifact."""
 Owners = dict[str, tuple[str | None, TargetReport]]
 """Owner of a file by its content digest: the other student's recipe (None for the report's own) and the target."""
@@ -61,7 +61,7 @@ class RecipeResults:
 
     recipe: Recipe
     student: Manifest
-    targets: Finished
+    targets: FinishedTargets
     texts: Mapping[str, str] = field(default_factory=dict)
     """See `Report.texts`."""
     quantised: Mapping[str, Path] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def collect(
         recipe=results.recipe.model_dump(mode="json"),
         student=_student(results),
         score=targets[0].parity.score if targets else "cosine",
-        counts=_counts(every),
+        counts={verdict: sum(one.parity.verdict == verdict for one in every) for verdict in get_args(Verdict)},
         best=best,
         best_absent=absent,
         targets=targets,
@@ -252,13 +252,6 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         parity=verdict,
         tools=model.manifest.tools,
     )
-
-
-def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:
-    counts: dict[Verdict, int] = {"passed": 0, "failed": 0, "not_run": 0}
-    for target in targets:
-        counts[target.parity.verdict] += 1
-    return counts
 
 
 def _variants(records: list[BenchmarkRecord], owners: Owners, student_digest: str) -> list[VariantReport]:

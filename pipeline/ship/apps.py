@@ -22,11 +22,11 @@ from pipeline.verify.record import Parity
 ANDROID, IOS = "android-demo/app/src/main/assets/model", "ios-demo/App/Resources/Model"
 _PLACES = {"android": ANDROID, "ios": IOS}
 DESTINATIONS = {name: tuple(_PLACES[app] for app in formats.get(name).APPS) for name in BACKENDS}
-"""Where the apps that run a backend's files look for models."""
+"""Where the apps that run a format's files look for models."""
 
 
 def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list[Target]:
-    """Return the targets to ship: the given ones if the user named them, else each backend's smallest scheme."""
+    """Return the targets to ship: the given ones if the user named them, else each format's smallest scheme."""
     if explicit:
         return list(targets)
     chosen = []
@@ -52,7 +52,7 @@ def ship(
     Args:
         recipe: whose models they are.
         build: the build folder.
-        targets: backends and schemes.
+        targets: formats and schemes.
         into: project with `android-demo/` and `ios-demo/`.
         allow_not_run: accept a verdict of `not_run`, and say so in what is shipped.
         outdated: targets of other inputs than the recipe has now, with what changed; they are refused.
@@ -81,7 +81,7 @@ def ship(
         if str(target) in outdated:
             raise ArtifactError(
                 f"{target} is not shipped: {OTHER_INPUTS} ({outdated[str(target)]}). Make it again with "
-                f"`pocketbert run {shlex.quote(named)}`, or ship what is there with --stale."
+                f"`pocketbert run {shlex.quote(named)}`, or ship the present file with --stale."
             )
     roots = {backend: [into / place for place in places] for backend, places in DESTINATIONS.items()}
     placing.put(list(zip(models, shipped, strict=True)), roots, key)

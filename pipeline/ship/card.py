@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def front_matter(bundle: Bundle) -> str:
 
 
 def smallest(ready: Sequence[VerifiedTarget]) -> list[VerifiedTarget]:
-    """Return each backend's target whose scheme is the first to ship."""
+    """Return each format's target whose scheme is the first to ship."""
     ordered = sorted(ready, key=lambda one: SCHEMES[one.target.scheme].shipping_rank)
     backend_order = dict.fromkeys(one.target.backend for one in ready)
     return [next(one for one in ordered if one.target.backend == backend) for backend in backend_order]
@@ -176,14 +177,10 @@ def _environment() -> Environment:
         *(wording.times, wording.percent, wording.threads, wording.verdict, wording.lengths),
     )
     environment.filters.update({word.__name__: word for word in words})
-    environment.filters |= {"bounds": _bounds, "camel": _camel, "kotlin": _kotlin_zeros}
+    environment.filters |= {"bounds": attrgetter("min_length", "max_length"), "camel": _camel, "kotlin": _kotlin_zeros}
     # Inside a code block nothing is escaped; what comes there was read back from a converted file or is a checked name.
     environment.filters["code"] = lambda value: Markup(wording.visible(str(value)).replace("`", "'"))
     return environment
-
-
-def _bounds(function: Function) -> tuple[int, int]:
-    return function.min_length, function.max_length
 
 
 def _camel(name: str) -> str:

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Held:
+class ContributedRecord:
     """A record that was handed in, and why it stands in no table, or None."""
 
     place: Path
@@ -67,27 +67,29 @@ def hand_in(records: Path, name: str, key: Path, into: Path) -> list[Path]:
     return [folder / place.name for place in found]
 
 
-def held(root: Path) -> list[Held]:
+def contributed_records(root: Path) -> list[ContributedRecord]:
     """Return every record below a folder of contributions, each with the reason that keeps it out, if there is one.
 
     Raises:
         InputError: the table of models cannot be read.
     """
     models = _models(root / MODELS)
-    found: list[Held] = []
+    found: list[ContributedRecord] = []
     for folder in sorted(place for place in root.glob("*/*") if place.is_dir()):
         name = f"{folder.parent.name}/{folder.name}"
         reason = None if _NAME.fullmatch(name) else "its folder is no WHO/DEVICE"
         reason = reason or _unsigned(folder, name)
         files = sorted(folder.glob("*.json"))
         if not files:
-            found.append(Held(folder, name, None, reason or "there is no record"))
+            found.append(ContributedRecord(folder, name, None, reason or "there is no record"))
         for place in files:
             record = _read(place)
             if isinstance(record, str):
-                found.append(Held(place, name, None, reason or record))
+                found.append(ContributedRecord(place, name, None, reason or record))
             else:
-                found.append(Held(place, name, record, reason or _refusal(record) or _unknown(record, models)))
+                found.append(
+                    ContributedRecord(place, name, record, reason or _refusal(record) or _unknown(record, models))
+                )
     return found
 
 
@@ -136,7 +138,7 @@ def _models(file: Path) -> dict[str, str]:
         raise InputError(f"{file} cannot be read: {error}.") from error
 
 
-def table(found: Sequence[Held]) -> list[str]:
+def table(found: Sequence[ContributedRecord]) -> list[str]:
     """Return the lines of a Markdown table of the records that may stand in one."""
     titles = ("phone", "who", "file", "units", "tokens: p50 / p90 ms (n)", "texts: p50 / p90 / p99 ms (n)")
     lines = [f"| {' | '.join(titles)} | with tokenisation | MB |", "|---|---|---|---|---|---|--:|--:|"]

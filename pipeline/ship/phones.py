@@ -90,7 +90,7 @@ def measure(
         for target, model in zip(targets, models, strict=True)
     ]
     asked = [
-        Asked(
+        TimedFile(
             _name(str(target), units),
             model,
             said,
@@ -103,7 +103,7 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedFile:
     """A shipped file with the benchmark request of each turn."""
 
     name: str
@@ -114,7 +114,7 @@ class Asked:
 
 
 def in_turns(
-    asked: Sequence[Asked],
+    asked: Sequence[TimedFile],
     out: Path,
     device: str,
     transport: Transport,
@@ -169,14 +169,14 @@ def in_turns(
     return found
 
 
-def _turned(asked: Sequence[Asked], turn: int) -> list[Asked]:
+def _turned(asked: Sequence[TimedFile], turn: int) -> list[TimedFile]:
     """Return the targets in the order of a turn: the list rotated by the turn's number."""
     first = turn % len(asked)
     return [*asked[first:], *asked[:first]]
 
 
 def _carried_out(
-    one: Asked,
+    one: TimedFile,
     request: BenchmarkRequest,
     transport: Transport,
     key: signing.PrivateKey | None,
@@ -219,7 +219,11 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise InputError(f"{file} is no latency record: {error}.") from error
-    here = {str(target): finished_model(folder, target) for target in _finished(recipe, folder)}
+    here = {
+        str(target): finished_model(folder, target)
+        for target in choose_targets(recipe, [])
+        if (folder / str(target) / "model").exists()
+    }
     target = next((name for name, model in here.items() if model.digest == record.model.sha256), None)
     if target is None:
         there = ", ".join(f"{name} ({model.digest[:12]})" for name, model in here.items()) or "none"
@@ -229,10 +233,6 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
         raise InputError(f"{file} is refused: {reason}.")
     _keep(folder / f"benchmark-{device}", f"{_name(target, record.backend.compute_units)}.json", data.decode("utf-8"))
     return Measured(target, record, kept=False)
-
-
-def _finished(recipe: Recipe, folder: Path) -> list[Target]:
-    return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
 
 
 def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:

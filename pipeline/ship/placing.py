@@ -86,7 +86,7 @@ def put(
     roots: Mapping[str, Sequence[Path]],
     key: signing.PrivateKey | None = None,
 ) -> None:
-    """Copy models into the roots of their backends; all copies are complete before the first is renamed into place.
+    """Copy models into the roots of their formats; all copies are complete before the first is renamed into place.
 
     Args:
         models: the models, each with its `shipped.json`.
@@ -111,9 +111,9 @@ def put(
         for root in used:
             _check_index(root / INDEX)
         _check_room([(place, shipped.bytes) for place, _, shipped in places])
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as locks:
             for root in used:
-                held.enter_context(_alone_in(root))
+                locks.enter_context(_alone_in(root))
                 _sweep_index(root)
                 _check_index(root / INDEX)
                 _check_aside(root / INDEX)
@@ -135,7 +135,7 @@ def put(
         where = error.filename2 or error.filename or places[0][0]
         full = f"no space left on {places[0][0].parents[1]}: " if error.errno in artifact.FULL else ""
         raise ArtifactError(
-            f"{full}{where} cannot be written: {error.strerror or error}. What was in the apps is unchanged."
+            f"{full}{where} cannot be written: {error.strerror or error}. The models in the apps are unchanged."
         ) from error
     finally:
         for aside in asides.values():
@@ -185,8 +185,8 @@ def _check_free(place: Path) -> None:
         # What it holds could not be removed after the exchange, and would stay in the app.
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise ArtifactError(
-                f"{folder} cannot be replaced: it may not be written. What was in the apps is unchanged. Give yourself "
-                "the permission (chmod u+rwx), or use --into."
+                f"{folder} cannot be replaced: it may not be written. The models in the apps are unchanged. Give "
+                "yourself the permission (chmod u+rwx), or use --into."
             )
 
 
@@ -224,7 +224,7 @@ def _check_unchanged(place: Path) -> None:
     if edited:
         raise ArtifactError(
             f"{place / edited[0]} was changed after it was shipped; the change would be lost. Keep a copy if you need "
-            f"it, remove {place} and ship again. What was in the apps is unchanged."
+            f"it, remove {place} and ship again. The models in the apps are unchanged."
         )
 
 
@@ -270,7 +270,7 @@ def _check_room(wanted: Sequence[tuple[Path, int]]) -> None:
         if needed > free:
             raise ArtifactError(
                 f"no space left on {root}: the models need {needed / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free. "
-                f"Free about {(needed - free) / 1e6:.1f} MB, or use --into. What was in the apps is unchanged."
+                f"Free about {(needed - free) / 1e6:.1f} MB, or use --into. The models in the apps are unchanged."
             )
 
 

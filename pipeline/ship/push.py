@@ -151,7 +151,7 @@ def _one_line(pushed: Pushed, endpoint: str) -> Iterator[None]:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise InputError(f"{endpoint} cannot be reached ({reason}); the bundle stays in {pushed.folder}.") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{pushed.place} did not take the bundle: {' '.join(str(error).split())[:300]}") from error
+        raise InputError(f"{pushed.place} did not accept the bundle: {' '.join(str(error).split())[:300]}") from error
 
 
 def _client_error() -> type[Exception]:

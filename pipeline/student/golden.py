@@ -12,7 +12,7 @@ from pipeline import architectures, strict
 from pipeline.metrics.measures import Floats
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window
 
@@ -93,14 +93,14 @@ class Golden(BaseModel):
         return [np.array(row.output) for row in self.rows]
 
 
-def _agree(found: list[Floats], wanted: list[Floats]) -> bool:
+def _agree(found: list[Floats], reference: list[Floats]) -> bool:
     """Return whether outputs are near each other, against the size of the row or, if the row is small, of all rows."""
-    usual = float(np.sqrt(np.mean(np.square(np.concatenate(wanted)))))
-    sizes = (max(usual, float(np.sqrt(np.mean(np.square(row))))) for row in wanted)
+    usual = float(np.sqrt(np.mean(np.square(np.concatenate(reference)))))
+    sizes = (max(usual, float(np.sqrt(np.mean(np.square(row))))) for row in reference)
     # Written so that NaN does not agree.
     return all(
         bool((np.abs(one - other) <= _ANOTHER_PROCESSOR * size).all())
-        for one, other, size in zip(found, wanted, sizes, strict=True)
+        for one, other, size in zip(found, reference, sizes, strict=True)
     )
 
 
@@ -112,7 +112,7 @@ def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
     samples: list[Sample] = [(*text, None) for text in TEXTS]
     samples += [(*text, window) for text in questions for window in range(len(_windows(encoder, text)))]
     rows = [encode(encoder, *sample) for sample in samples]
-    outputs = true_outputs(model, task, rows)
+    outputs = reference_outputs(model, task, rows)
     golden = Golden(
         task=task.name,
         max_length=length,

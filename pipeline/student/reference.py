@@ -1,7 +1,7 @@
 """Reference stage: every text that verification uses, encoded, with the fp32 PyTorch output of the same checkpoint.
 
 Rows run unpadded, through Hugging Face's own forward and mask, and are pooled here in NumPy: nothing of the exported
-graph's own code takes part in the truth that it is compared with.
+graph's own code takes part in the reference that it is compared with.
 """
 
 import json
@@ -16,7 +16,7 @@ from pipeline.errors import InputError
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
-from pipeline.student.truth import label_names, true_outputs
+from pipeline.student.outputs import label_names, reference_outputs
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import Encoder, Row
@@ -115,7 +115,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
             skipped[dataset.name] = misfit
         else:
             datasets.append(book.add_dataset(dataset))
-    outputs = true_outputs(model, task, book.rows)
+    outputs = reference_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
         raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
     save_file({"values": outputs.values, "counts": outputs.counts}, out / OUTPUTS)

@@ -9,7 +9,7 @@ from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden
-from pipeline.student.truth import check_names, label_names
+from pipeline.student.outputs import check_names, label_names
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from pipeline.checkpoint import source
 from pipeline.recipe import loading
 from pipeline.train import launch, stage
-from pipeline.train.job import TrainingRecord
 
 
 def main() -> int:
@@ -32,11 +31,11 @@ def _train(name: str, out: Path) -> None:
     recipe, recipe_file = loading.read(name)
     job = stage.job(recipe, recipe_file, source.find(recipe, recipe_file), checkpoints)
     model, record = stage.fine_tune(job, launch.print_progress)
-    launch.publish(out, partial(stage.write, model, record, job.source), partial(_summary, record))
-
-
-def _summary(record: TrainingRecord) -> str:
-    return f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}"
+    launch.publish(
+        out,
+        partial(stage.write, model, record, job.source),
+        lambda: f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}",
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pipeline.student import golden
 from pipeline.student.golden import GOLDEN
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
-from pipeline.verify.record import Asked, GateResult
+from pipeline.verify.record import GateResult, VerifyRequest
 
 
 def check(
@@ -24,8 +24,8 @@ def check(
     signature: Signature,
     functions: tuple[Function, ...],
     stored: Structure,
-    truth: Reference,
-    asked: Asked,
+    reference: Reference,
+    request: VerifyRequest,
 ) -> list[GateResult]:
     """Judge the files beside a model file, and its claims, against the recipe, the student and the file itself.
 
@@ -35,8 +35,8 @@ def check(
         signature: the signature in the model folder, a claim to check.
         functions: the functions, read from the file now.
         stored: the structure, read from the file now.
-        truth: the reference, which knows labels and padding id from the checkpoint's own config.
-        asked: the target that the file has to be.
+        reference: the reference, which knows labels and padding id from the checkpoint's own config.
+        request: the target that the file has to be.
 
     Returns:
         Gates `companions`, `golden`, `signature`, `labels` and `claims`, in that order.
@@ -47,10 +47,10 @@ def check(
     figures = convert.figures(signature.backend, file, stored)
     return [
         _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
-        _gate("golden", _wrong_golden(model, student, truth, asked.gates)),
-        _gate("signature", _wrong_signature(signature, functions, truth, asked, of_student)),
-        _gate("labels", _wrong_labels(model, signature, truth)),
-        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), figures, signature, asked, of_student)),
+        _gate("golden", _wrong_golden(model, student, reference, request.gates)),
+        _gate("signature", _wrong_signature(signature, functions, reference, request, of_student)),
+        _gate("labels", _wrong_labels(model, signature, reference)),
+        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), figures, signature, request, of_student)),
     ]
 
 
@@ -100,7 +100,7 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     return f"{stray[0]} is nothing that belongs to a model" if stray else None
 
 
-def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) -> str | None:
+def _wrong_golden(model: Path, student: Path, reference: Reference, gates: Gates) -> str | None:
     """Return how golden rows differ from the student's, or their ids from those of the shipped tokenizer, or None."""
     try:
         original, copy = golden.read(student), golden.read(model)
@@ -108,9 +108,9 @@ def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) ->
         return f"the golden rows cannot be read: {error}"
     if not copy.is_of(original):
         return "golden.json is not of this student"
-    tolerances, wanted = (copy.min_cosine, copy.min_sqnr_db), (gates.min_worst_cosine, gates.min_sqnr_db)
-    if tolerances != wanted:
-        return f"golden.json allows a cosine and an SQNR of {tolerances}; the gates say {wanted}"
+    tolerances, expected = (copy.min_cosine, copy.min_sqnr_db), (gates.min_worst_cosine, gates.min_sqnr_db)
+    if tolerances != expected:
+        return f"golden.json allows a cosine and an SQNR of {tolerances}; the gates say {expected}"
     try:
         encoder = Encoder.from_folder(model, copy.max_length)
     except ArtifactError as error:
@@ -126,10 +126,14 @@ def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) ->
 
 
 def _wrong_signature(
-    signature: Signature, functions: tuple[Function, ...], truth: Reference, asked: Asked, of_student: Manifest
+    signature: Signature,
+    functions: tuple[Function, ...],
+    reference: Reference,
+    request: VerifyRequest,
+    of_student: Manifest,
 ) -> str | None:
-    if (signature.backend, signature.scheme) != (asked.target.backend, asked.target.scheme):
-        return f"signature.json says {signature.backend}-{signature.scheme}; asked was {asked.target}"
+    if (signature.backend, signature.scheme) != (request.target.backend, request.target.scheme):
+        return f"signature.json says {signature.backend}-{signature.scheme}; asked was {request.target}"
     parameters = of_student.metrics["parameters"]
     runtime = formats.minimum_runtime(signature.backend, signature.scheme)
     if signature.parameters != parameters:
@@ -138,24 +142,24 @@ def _wrong_signature(
         return f"signature.json says that {signature.minimum_runtime} runs it; the file was written for {runtime}"
     if signature.functions != functions:
         return "signature.json does not say what the file takes and gives"
-    if signature.task != truth.task or signature.output_kind != tasks.get(truth.task).output_kind:
-        return f"signature.json says {signature.task}; the reference is of {truth.task}"
-    if signature.pad_token_id != truth.pad_token_id:
-        return f"padding id {signature.pad_token_id}; the checkpoint's is {truth.pad_token_id}"
-    if signature.max_length != truth.max_length:
-        return f"the file takes {signature.max_length} tokens; the reference was made for {truth.max_length}"
+    if signature.task != reference.task or signature.output_kind != tasks.get(reference.task).output_kind:
+        return f"signature.json says {signature.task}; the reference is of {reference.task}"
+    if signature.pad_token_id != reference.pad_token_id:
+        return f"padding id {signature.pad_token_id}; the checkpoint's is {reference.pad_token_id}"
+    if signature.max_length != reference.max_length:
+        return f"the file takes {signature.max_length} tokens; the reference was made for {reference.max_length}"
     return None
 
 
-def _wrong_labels(model: Path, signature: Signature, truth: Reference) -> str | None:
-    labels = tuple(truth.labels) if truth.labels else None
+def _wrong_labels(model: Path, signature: Signature, reference: Reference) -> str | None:
+    labels = tuple(reference.labels) if reference.labels else None
     if signature.labels != labels:
         return f"signature.json names {signature.labels}; the checkpoint's logits are {labels}"
     file = model / convert.LABELS
     listed = file.read_bytes() if file.is_file() else None
     # The bytes: what Python takes for the end of a line is for an app a part of a name.
-    wanted = convert.label_lines(labels) if labels else None
-    return None if listed == wanted else f"{convert.LABELS} holds {_shown(listed)}; it has to be {_shown(wanted)}"
+    expected = convert.label_lines(labels) if labels else None
+    return None if listed == expected else f"{convert.LABELS} holds {_shown(listed)}; it has to be {_shown(expected)}"
 
 
 def _shown(content: bytes | None) -> str:
@@ -167,7 +171,7 @@ def _wrong_claims(
     made: Manifest,
     figures: Mapping[str, int],
     signature: Signature,
-    asked: Asked,
+    request: VerifyRequest,
     of_student: Manifest,
 ) -> str | None:
     """Return the first false claim of the file's own metadata or of its manifest, or None."""
@@ -179,10 +183,10 @@ def _wrong_claims(
     licence = of_student.params["licence"]
     if made.metrics["licence"] != licence:
         return f"the manifest says licence {made.metrics['licence']}; the student's is {licence}"
-    wanted = convert.metadata(of_student, asked.target)
-    wanted |= {"classes": ",".join(signature.labels)} if signature.labels else {}
-    wanted["default function"] = signature.functions[-1].name
-    for name in sorted(wanted.keys() | said.keys()) if said else ():
-        if said.get(name) != wanted.get(name):
-            return f"the file says {name} {said.get(name)!r}; it is {wanted.get(name)!r}"
+    expected = convert.metadata(of_student, request.target)
+    expected |= {"classes": ",".join(signature.labels)} if signature.labels else {}
+    expected["default function"] = signature.functions[-1].name
+    for name in sorted(expected.keys() | said.keys()) if said else ():
+        if said.get(name) != expected.get(name):
+            return f"the file says {name} {said.get(name)!r}; it is {expected.get(name)!r}"
     return None

@@ -45,7 +45,7 @@ class Subject:
     evaluator: Evaluator
     """The evaluator that gives the verdict."""
     student: Path
-    truth: Reference
+    reference: Reference
     expected: Expected
     stored: Structure
     followed: Sequence[Followed]
@@ -58,16 +58,18 @@ def run(subject: Subject, *, thorough: bool) -> Control:
         subject: a file whose constants have passed the static gates.
         thorough: run every length, every id and every text.
     """
-    truth, signature = subject.truth, signature_of.read(subject.folder)
+    reference, signature = subject.reference, signature_of.read(subject.folder)
     vocabulary = _vocabulary(subject.folder, signature)
     made = probes.make(signature, vocabulary, thorough=thorough)
-    texts = _texts(signature, truth, every=1 if thorough else _TEXTS_EVERY)
+    texts = _texts(signature, reference, every=1 if thorough else _TEXTS_EVERY)
     every = [*texts, *made.of_lengths, *made.of_ids]
     rows = list(dict.fromkeys(probe.row for probe in every))
-    wanted = file_weights.outputs(subject.student, truth.task, subject.expected, subject.stored, subject.followed, rows)
+    known = file_weights.outputs(
+        subject.student, reference.task, subject.expected, subject.stored, subject.followed, rows
+    )
     number = {row: place for place, row in enumerate(rows)}
-    true = [wanted[number[probe.row]] for probe in every]
-    unit = float(np.sqrt(np.mean(np.square(wanted.values, dtype=np.float64)))) or 1.0
+    true = [known[number[probe.row]] for probe in every]
+    unit = float(np.sqrt(np.mean(np.square(known.values, dtype=np.float64)))) or 1.0
     with tempfile.TemporaryDirectory() as scratch:
 
         def load(file: Path, signature: Signature, threads: int) -> Session:
@@ -110,9 +112,9 @@ def _is_run_by_itself(probe: Probe, signature: Signature) -> bool:
     return not fixed or len(probe.row) >= probe.length - 1 or len(probe.row) % _OWN_EVERY == 0
 
 
-def _texts(signature: Signature, truth: Reference, *, every: int) -> list[Probe]:
+def _texts(signature: Signature, reference: Reference, *, every: int) -> list[Probe]:
     """Return verification texts, each at the length that its token count selects and at the longest."""
-    rows = truth.rows[: truth.checked : every]
+    rows = reference.rows[: reference.checked : every]
     return [Probe(row, at) for row in rows for at in sorted({signature.choose(len(row))[1], signature.max_length})]
 
 
@@ -133,9 +135,9 @@ def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
 def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
     """Return the root mean square error of each row; for outputs per token, that of the row's worst token."""
     found = []
-    for probe, wanted in zip(every, true, strict=False):
+    for probe, due in zip(every, true, strict=False):
         got = model.run(probe.row, length=probe.length)
-        difference = np.nan_to_num(got.astype(np.float64) - wanted, nan=np.inf, posinf=np.inf, neginf=np.inf)
+        difference = np.nan_to_num(got.astype(np.float64) - due, nan=np.inf, posinf=np.inf, neginf=np.inf)
         found.append(float(np.sqrt(np.mean(difference**2, axis=-1)).max()))
     return np.asarray(found)
 

@@ -19,8 +19,9 @@ from pipeline.devices import arm64
 from pipeline.devices.arm64 import Call, Emulator
 from pipeline.formats.signature import Signature
 from pipeline.metrics import measures
-from pipeline.student import golden, reference
+from pipeline.student import golden
 from pipeline.student.reference import Reference
+from pipeline.student.reference import read as read_reference
 from pipeline.text.encoding import Row
 
 RECORD = "emulated.json"
@@ -94,7 +95,7 @@ class Emulated(_Frozen):
 
 def judge(
     model: Artifact,
-    truth_folder: Path,
+    reference_folder: Path,
     emulator: Emulator,
     cpus: Sequence[str],
     counted: Sequence[str],
@@ -105,33 +106,33 @@ def judge(
 
     Args:
         model: a target's artifact.
-        truth_folder: the student's outputs in fp32 PyTorch, see `pipeline.student.reference`.
+        reference_folder: the student's outputs in fp32 PyTorch, see `pipeline.student.reference`.
         emulator: tools, and the packages of the target's backend.
         cpus: processors on which outputs are compared.
         counted: processors on which instructions are counted.
         log: file for the output of the runtimes.
         tell: called with the current step and the fraction done.
     """
-    truth = reference.read(truth_folder)
+    reference = read_reference(reference_folder)
     with Model(model.path) as opened:
         claimed = opened.signature
-        chosen = rows_of(truth, claimed)
-        if (hardest := _hardest(opened, truth)) not in chosen:
+        chosen = rows_of(reference, claimed)
+        if (hardest := _hardest(opened, reference)) not in chosen:
             chosen.append(hardest)
-        calls = [_call(claimed, truth.rows[row], length) for row, length in chosen]
-        here = [opened.run(truth.rows[row], length=length) for row, length in chosen]
+        calls = [_call(claimed, reference.rows[row], length) for row, length in chosen]
+        here = [opened.run(reference.rows[row], length=length) for row, length in chosen]
     bounds = golden.read(model.path)
     embedding = claimed.output_kind == "embedding"
     bound = bounds.min_cosine if embedding else bounds.min_sqnr_db
     assert bound is not None, "golden rows beside a target have its bounds"
-    wanted = [truth.outputs[row] for row, _ in chosen]
+    rows_of_reference = [reference.outputs[row] for row, _ in chosen]
     file, processors, counts = model.path / claimed.file, [], []
     steps = len(cpus) + len(counted)
     for number, cpu in enumerate(cpus):
         tell(f"{model.path.parent.name} on {cpu}", number / steps)
         raw = emulator.outputs(file, calls, tasks.get(claimed.task).output_names, cpu, log)
-        found = [_output(outputs, len(truth.rows[row])) for outputs, (row, _) in zip(raw, chosen, strict=True)]
-        processors.append(_judged(cpu, wanted, found, here, bound, embedding=embedding))
+        found = [_output(outputs, len(reference.rows[row])) for outputs, (row, _) in zip(raw, chosen, strict=True)]
+        processors.append(_judged(cpu, rows_of_reference, found, here, bound, embedding=embedding))
     for number, cpu in enumerate(counted):
         tell(f"counting instructions on {cpu}", (len(cpus) + number) / steps)
         counts.append(_count(emulator, file, claimed, cpu, log))
@@ -150,27 +151,27 @@ def judge(
     )
 
 
-def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
+def rows_of(reference: Reference, claimed: Signature) -> list[tuple[int, int]]:
     """Return about forty rows over all lengths of a file, each with the length at which it runs.
 
     A fixed length that no row selects gets the shortest rows, padded. Where the length is free, rows run unpadded, from
     the shortest to the longest, and the shortest once more, padded to the longest length.
     """
     natural: dict[int, list[int]] = {function.max_length: [] for function in claimed.functions}
-    for row in range(truth.checked):
-        if 0 < len(truth.rows[row]) <= claimed.max_length:
-            natural[claimed.choose(len(truth.rows[row]))[0].max_length].append(row)
-    shortest = sorted(range(truth.checked), key=lambda row: len(truth.rows[row]))
+    for row in range(reference.checked):
+        if 0 < len(reference.rows[row]) <= claimed.max_length:
+            natural[claimed.choose(len(reference.rows[row]))[0].max_length].append(row)
+    shortest = sorted(range(reference.checked), key=lambda row: len(reference.rows[row]))
     each = max(1, _ROWS // len(natural))
     chosen = []
     for function in claimed.functions:
         fitting = natural[function.max_length]
         if function.fixed:
-            fitting = fitting or [row for row in shortest if 0 < len(truth.rows[row]) <= function.max_length]
+            fitting = fitting or [row for row in shortest if 0 < len(reference.rows[row]) <= function.max_length]
             chosen += [(row, function.max_length) for row in _evenly(fitting, each)]
         elif fitting:
-            rising = sorted(fitting, key=lambda row: len(truth.rows[row]))
-            lengths = {row: max(len(truth.rows[row]), function.min_length) for row in rising}
+            rising = sorted(fitting, key=lambda row: len(reference.rows[row]))
+            lengths = {row: max(len(reference.rows[row]), function.min_length) for row in rising}
             chosen += [(row, lengths[row]) for row in _evenly(rising, each)] + [(rising[0], function.max_length)]
     return chosen
 
@@ -182,18 +183,20 @@ def _evenly(rows: Sequence[int], most: int) -> Sequence[int]:
     return [rows[number * (len(rows) - 1) // max(1, most - 1)] for number in range(most)]
 
 
-def _hardest(opened: Model, truth: Reference) -> tuple[int, int]:
+def _hardest(opened: Model, reference: Reference) -> tuple[int, int]:
     """Return the row with the largest error on this machine, and the length that it selects."""
     claimed = opened.signature
-    rows = [row for row in range(truth.checked) if 0 < len(truth.rows[row]) <= claimed.max_length]
-    outputs = [opened.run(truth.rows[row]) for row in rows]
-    wanted = [truth.outputs[row].reshape(values.shape) for row, values in zip(rows, outputs, strict=True)]
+    rows = [row for row in range(reference.checked) if 0 < len(reference.rows[row]) <= claimed.max_length]
+    outputs = [opened.run(reference.rows[row]) for row in rows]
+    rows_of_reference = [
+        reference.outputs[row].reshape(values.shape) for row, values in zip(rows, outputs, strict=True)
+    ]
     if claimed.output_kind == "embedding":
-        scores = _scores(wanted, outputs, embedding=True)
+        scores = _scores(rows_of_reference, outputs, embedding=True)
     else:
-        scores = -np.array([measures.max_abs_error(a, b) for a, b in zip(wanted, outputs, strict=True)])
+        scores = -np.array([measures.max_abs_error(a, b) for a, b in zip(rows_of_reference, outputs, strict=True)])
     row = rows[int(scores.argmin())]
-    return row, claimed.choose(len(truth.rows[row]))[1]
+    return row, claimed.choose(len(reference.rows[row]))[1]
 
 
 def _call(claimed: Signature, row: Row, length: int) -> Call:
@@ -211,45 +214,47 @@ def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.f
 
 
 def _scores(
-    truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool
+    reference: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool
 ) -> NDArray[np.float64]:
     """Score each row; a row that is not finite, or whose cosine is undefined, gets the lowest score."""
     scores = []
-    for wanted, values in zip(truth, found, strict=True):
+    for row, values in zip(reference, found, strict=True):
         if not measures.all_finite(values):
             scores.append(_OPPOSITE if embedding else -_EXACT_DB)
         elif embedding:
-            cosine = float(measures.cosine(wanted.reshape(1, -1), values.reshape(1, -1))[0])
+            cosine = float(measures.cosine(row.reshape(1, -1), values.reshape(1, -1))[0])
             scores.append(_OPPOSITE if np.isnan(cosine) else cosine)
         else:
-            decibels = measures.sqnr_db(wanted.reshape(values.shape), values)
+            decibels = measures.sqnr_db(row.reshape(values.shape), values)
             scores.append(float(np.clip(decibels, -_EXACT_DB, _EXACT_DB)))
     return np.array(scores)
 
 
-def _score(truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool) -> float:
+def _score(
+    reference: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool
+) -> float:
     """Return the value that the gate compares with its bound: the worst cosine, or the SQNR over all rows, in dB.
 
     A row whose logits are all small has a low SQNR on its own, which says nothing: rows count together, as in an app.
     """
-    scores = _scores(truth, found, embedding=embedding)
+    scores = _scores(reference, found, embedding=embedding)
     if embedding or not all(measures.all_finite(values) for values in found):
         return float(scores.min())
-    decibels = measures.sqnr_db(*(np.concatenate([values.ravel() for values in rows]) for rows in (truth, found)))
+    decibels = measures.sqnr_db(*(np.concatenate([values.ravel() for values in rows]) for rows in (reference, found)))
     return float(np.clip(decibels, -_EXACT_DB, _EXACT_DB))
 
 
 def _judged(
     cpu: str,
-    truth: Sequence[NDArray[np.floating]],
+    reference: Sequence[NDArray[np.floating]],
     found: Sequence[NDArray[np.float32]],
     here: Sequence[NDArray[np.float32]],
     bound: float,
     *,
     embedding: bool,
 ) -> Processor:
-    scores = _scores(truth, found, embedding=embedding)
-    score = _score(truth, found, embedding=embedding)
+    scores = _scores(reference, found, embedding=embedding)
+    score = _score(reference, found, embedding=embedding)
     what = f"row {scores.argmin()} has a cosine of" if embedding else "the rows together have an SQNR in dB of"
     reason = f"{what} {score:.4f}, and {bound} is the least" if score < bound else None
     return Processor(
@@ -257,7 +262,7 @@ def _judged(
         has=arm64.CPUS[cpu],
         score=score,
         mean=float(scores.mean()),
-        score_here=_score(truth, here, embedding=embedding),
+        score_here=_score(reference, here, embedding=embedding),
         max_difference=max(measures.max_abs_error(a, b) for a, b in zip(here, found, strict=True)),
         verdict="failed" if reason else "passed",
         reason=reason,

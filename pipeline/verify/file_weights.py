@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline import tasks
 from pipeline.formats.structure import Structure
 from pipeline.metrics.outputs import RowOutputs
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Row
 from pipeline.verify.weights import Expected, Form
 from pipeline.verify.wiring import Followed, Place
@@ -40,7 +40,7 @@ def outputs(
         rows: the rows to run.
 
     Returns:
-        The outputs, as `true_outputs` gives them.
+        The outputs, as `reference_outputs` gives them.
     """
     from pipeline.checkpoint.loading import load_checkpoint
 
@@ -48,7 +48,7 @@ def outputs(
     model = load_checkpoint(student, found)
     places = max((one.places for one in followed), key=lambda one: _numbers_read(one, stored))
     with _FileWeights(expected, stored, places).read_by(model):
-        return true_outputs(model, found, rows)
+        return reference_outputs(model, found, rows)
 
 
 def _numbers_read(places: Mapping[int, Mapping[str, Place]], stored: Structure) -> int:
@@ -143,12 +143,12 @@ def _laid_out(values: Array, form: Form, own: Array) -> Array:
         table = own.copy()
         table.ravel()[form.places[..., : values.shape[-1], : values.shape[-1]]] = values
         return table
-    wanted = form.values.squeeze()
-    if form.prefix and values.ndim == 2 and len(values) < len(wanted):
-        return np.concatenate([values, wanted[len(values) :]])
-    if values.ndim != 2 or values.shape != wanted.shape[::-1]:
+    reference = form.values.squeeze()
+    if form.prefix and values.ndim == 2 and len(values) < len(reference):
+        return np.concatenate([values, reference[len(values) :]])
+    if values.ndim != 2 or values.shape != reference.shape[::-1]:
         return values
-    if values.shape != wanted.shape:
+    if values.shape != reference.shape:
         return values.T
-    straight, turned = (float(np.abs(one - wanted).sum(dtype=np.float64)) for one in (values, values.T))
+    straight, turned = (float(np.abs(one - reference).sum(dtype=np.float64)) for one in (values, values.T))
     return values if straight <= turned else values.T

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.checkpoint import ranges
-from pipeline.student.truth import true_outputs
+from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Row
 from pipeline.verify.record import GateResult
 
@@ -55,7 +55,7 @@ def check(quantised: Path, task: str, rows: Sequence[Row], *, outputs: bool) -> 
         assert row.output
         known |= {(row.path, "reads"): row.input} | ({(row.path, "gives"): row.output} if outputs else {})
         linear.register_forward_hook(lambda _, read, made, path=row.path: keep(path, read[0], made))
-    true_outputs(model, found_task, rows)
+    reference_outputs(model, found_task, rows)
     shares = {which: _share(torch.cat(values), known[which]) for which, values in kept.items()}
     worst = max(shares, key=shares.__getitem__, default=None)
     found = shares[worst] if worst else 0.0

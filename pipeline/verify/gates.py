@@ -23,7 +23,6 @@ from pipeline.verify.measure import (
 )
 from pipeline.verify.record import (
     EXEMPT,
-    Asked,
     Control,
     Evaluation,
     GateResult,
@@ -32,6 +31,7 @@ from pipeline.verify.record import (
     Parity,
     TaskScore,
     Verdict,
+    VerifyRequest,
 )
 from pipeline.verify.structure import declared_sqnr_db
 from pipeline.verify.wording import broken
@@ -52,9 +52,9 @@ _SWEEP_STATIC_DB = 0.0
 
 def judge(
     signature: Signature,
-    truth: Reference,
+    reference: Reference,
     measured: Measured | None,
-    asked: Asked,
+    request: VerifyRequest,
     model_metrics: dict[str, Any],
     *,
     not_run: str | None,
@@ -64,38 +64,38 @@ def judge(
 
     Args:
         signature: of the file.
-        truth: the reference.
+        reference: the reference.
         measured: the file's measurements, or None if nothing ran.
-        asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from the bad end of
-            what a task may lose: there is nothing to lose.
+        request: the target with its bounds. Random weights are exempt from the above-chance gate, and from the bad
+            end of what a task may lose: there is nothing to lose.
         model_metrics: `file_bytes` as measured, and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
     """
-    gates = asked.gates
-    results = [] if asked.random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
+    gates = request.gates
+    results = [] if request.random_weights else [_above_chance(signature, row, reference) for row in reference.datasets]
     results += _size_gate(signature, gates, model_metrics)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if measured is not None:
-        results += [_finite_gate(truth, measured), _tokenizer_gate(truth, measured), *measured.static_gates]
+        results += [_finite_gate(reference, measured), _tokenizer_gate(reference, measured), *measured.static_gates]
         if all(gate.passed for gate in results if gate.name == "finite"):
-            scored = score(signature, truth, measured)
-            measures = measure_all(signature, truth, measured, scored)
-            by_kind = groups(truth, scored)
-            blamed = worst(truth, scored)
-            datasets = [task_score(signature, row, truth, measured, scored) for row in truth.datasets]
-            others = evaluations(truth, measured)
-            results += _bound_gates(signature, gates, measures, blamed, truth, measured)
-            results += _task_drop_gates(signature, asked, datasets)
+            scored = score(signature, reference, measured)
+            measures = measure_all(signature, reference, measured, scored)
+            by_kind = groups(reference, scored)
+            blamed = worst(reference, scored)
+            datasets = [task_score(signature, row, reference, measured, scored) for row in reference.datasets]
+            others = evaluations(reference, measured)
+            results += _bound_gates(signature, gates, measures, blamed, reference, measured)
+            results += _task_drop_gates(signature, request, datasets)
             results += [_deterministic_gate(measures), *_other_gates(signature, gates, others)]
         if measured.control is not None:
-            results += _control_gates(signature, gates, truth, measured.control)
+            results += _control_gates(signature, gates, reference, measured.control)
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
     if measured and measured.worst_linear and any(gate.name.startswith(_OF_OUTPUTS) for gate in failed):
         reasons.append(measured.worst_linear)
-    if asked.random_weights:
+    if request.random_weights:
         reasons.append(EXEMPT)
     return Parity(
         backend=signature.backend,
@@ -112,14 +112,14 @@ def judge(
         parameters=signature.parameters,
         ops_delegated=model_metrics.get("ops_delegated"),
         ops_total=model_metrics.get("ops_total"),
-        random_weights=asked.random_weights,
-        thorough=asked.thorough,
+        random_weights=request.random_weights,
+        thorough=request.thorough,
         measures=measures,
         control=measured.control if measured else None,
         gates=results,
         groups=by_kind,
         datasets=datasets,
-        datasets_skipped=truth.skipped,
+        datasets_skipped=reference.skipped,
         worst=blamed,
     )
 
@@ -128,9 +128,9 @@ _OF_OUTPUTS = ("min_", "max_kl", "max_mean_shift", "max_task_drop")
 """Gates that rounding alone may fail."""
 
 
-def _above_chance(signature: Signature, row: Labels, truth: Reference) -> GateResult:
+def _above_chance(signature: Signature, row: Labels, reference: Reference) -> GateResult:
     bound = scoring.above_chance_bound(row)
-    found = scoring.score(signature.output_kind, row, truth.outputs)
+    found = scoring.score(signature.output_kind, row, reference.outputs)
     passed = found > bound
     why = f"the reference is broken: {row.metric} {found:.3f} on {row.name} is not above chance ({bound:.3f})"
     name = f"reference_above_chance:{row.name}"
@@ -152,11 +152,11 @@ def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]
     ]
 
 
-def _finite_gate(truth: Reference, measured: Measured) -> GateResult:
+def _finite_gate(reference: Reference, measured: Measured) -> GateResult:
     for runs, outputs in ((measured.natural, measured.outputs), (measured.padded, measured.padded_outputs)):
         bad = outputs.rows_where(~np.isfinite(outputs.values).all(axis=1))
         if bad:
-            blame = describe(truth, runs[bad[0]], None).short()
+            blame = describe(reference, runs[bad[0]], None).short()
             return GateResult(
                 name="finite", bound=None, found=None, passed=False, detail=f"NaN or infinity, first on {blame}"
             )
@@ -172,11 +172,11 @@ def _finite_gate(truth: Reference, measured: Measured) -> GateResult:
     return GateResult(name="finite", bound=None, found=None, passed=True, detail="")
 
 
-def _tokenizer_gate(truth: Reference, measured: Measured) -> GateResult:
+def _tokenizer_gate(reference: Reference, measured: Measured) -> GateResult:
     wrong = measured.wrong_ids
     detail = ""
     if wrong:
-        detail = f"the shipped tokenizer gives other ids on {len(wrong)} texts, first {truth.texts[wrong[0]].id}"
+        detail = f"the shipped tokenizer gives other ids on {len(wrong)} texts, first {reference.texts[wrong[0]].id}"
     return GateResult(name="tokenizer", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
 
 
@@ -185,7 +185,7 @@ def _bound_gates(
     gates: Gates,
     measures: Measures,
     inputs: list[Input],
-    truth: Reference,
+    reference: Reference,
     measured: Measured,
 ) -> list[GateResult]:
     """Compare each measure that has a bound with it, and name the worst input."""
@@ -194,14 +194,19 @@ def _bound_gates(
     minima: list[tuple[str, float | None, float | None, str]] = [
         ("min_mean_cosine", gates.min_mean_cosine, measures.mean_score if cosine else None, blame),
         ("min_worst_cosine", gates.min_worst_cosine, measures.worst_score if cosine else None, blame),
-        ("min_sqnr_db", _sqnr_bound(signature, gates, truth), measures.sqnr_db, blame),
+        ("min_sqnr_db", _sqnr_bound(signature, gates, reference), measures.sqnr_db, blame),
         ("min_agreement", gates.min_agreement, measures.agreement, blame),
     ]
     maxima: list[tuple[str, float | None, float | None, str]] = [
         ("max_abs_error", gates.max_abs_error, measures.max_abs_error, blame),
         ("max_mean_shift", gates.max_mean_shift, measures.mean_shift, "mean over all rows"),
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
-        ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, measured)),
+        (
+            "max_pad_difference",
+            gates.max_pad_difference,
+            measures.max_pad_difference,
+            _blame_padding(reference, measured),
+        ),
         (
             "max_usual_pad_difference",
             gates.max_usual_pad_difference,
@@ -228,21 +233,21 @@ def _bound_gates(
     ]
 
 
-def _sqnr_bound(signature: Signature, gates: Gates, truth: Reference) -> float | None:
-    """Return the scheme's bound, or a lower one that the backend declares for its approximation of an activation."""
-    declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
+def _sqnr_bound(signature: Signature, gates: Gates, reference: Reference) -> float | None:
+    """Return the scheme's bound, or a lower one that the format declares for its approximation of an activation."""
+    declared = declared_sqnr_db(signature.backend, reference.checkpoint.get("activations", ()))
     return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 
 
-def _task_drop_gates(signature: Signature, asked: Asked, datasets: list[TaskScore]) -> list[GateResult]:
+def _task_drop_gates(signature: Signature, request: VerifyRequest, datasets: list[TaskScore]) -> list[GateResult]:
     """Bound both ends of the drop's interval: the good end always, the bad end as far as the rows can tell.
 
     Many rows have to show that the drop is within its bound; few only fail a file whose drop is surely beyond it.
-    Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is. Nor do
-    rows tell in which the truth nearly ties; a trained classifier has few of them, one of random weights many. Nor does
-    a truth that is itself at chance, which random weights alone may be: of them no dataset can tell more than nothing.
+    Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is. Rows
+    in which the reference nearly ties show nothing either; a trained classifier has few of them, one of random weights
+    many. Nor does any dataset if the reference is at chance, which only a student of random weights may be.
     """
-    bound = asked.gates.max_task_drop
+    bound = request.gates.max_task_drop
     if bound is None:
         return []
     results = []
@@ -250,7 +255,7 @@ def _task_drop_gates(signature: Signature, asked: Asked, datasets: list[TaskScor
         why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
         name = f"max_task_drop:{row.dataset}"
         results.append(_at_most(signature, f"{name}, good end of the interval", bound, row.drop_low, why))
-        if not asked.random_weights:
+        if not request.random_weights:
             # The end is a whole number of rows as well: equal up to rounding is within.
             resolved = max(bound, _RULE_OF_THREE / row.rows, row.undecided) * (1 + 1e-9)
             results.append(_at_most(signature, f"{name}, bad end of the interval", resolved, row.drop_high, why))
@@ -281,7 +286,7 @@ def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -
     ]
 
 
-def _control_gates(signature: Signature, gates: Gates, truth: Reference, control: Control) -> list[GateResult]:
+def _control_gates(signature: Signature, gates: Gates, reference: Reference, control: Control) -> list[GateResult]:
     """Bound the errors of the file's graph in single precision, and those of the file itself on every length.
 
     A recipe that drops the bound on the outputs drops these as well.
@@ -290,7 +295,7 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
         return []
     scheme = SCHEMES[signature.scheme]
     half = scheme.support[signature.backend].base == "float16"
-    declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
+    declared = declared_sqnr_db(signature.backend, reference.checkpoint.get("activations", ()))
     bound = min(_CONTROL_HALF_DB if half else _CONTROL_DB, declared - _DECLARED_SLACK_DB)
     results = [
         _at_least(signature, "control_sqnr_db", bound, control.sqnr_db, f"worst on {control.worst_row}"),
@@ -309,11 +314,11 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
     return results
 
 
-def _blame_padding(truth: Reference, measured: Measured) -> str:
+def _blame_padding(reference: Reference, measured: Measured) -> str:
     if not measured.padded:
         return "no padded row was run"
     worst = int(np.argmax(pad_differences(measured)))
-    return f"worst on {describe(truth, measured.padded[worst], None).short()}"
+    return f"worst on {describe(reference, measured.padded[worst], None).short()}"
 
 
 def _at_least(signature: Signature, name: str, bound: float, found: float, why: str) -> GateResult:

@@ -19,11 +19,10 @@ from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
-from pipeline.student import reference
-from pipeline.student.reference import Reference
+from pipeline.student.reference import ONE_TOKEN, Reference
 from pipeline.verify import companions, control, fitting, quantised_checkpoint, structure
-from pipeline.verify.quantised_weights import Held
-from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
+from pipeline.verify.quantised_weights import QuantisedWeight
+from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore, VerifyRequest
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
 
@@ -64,7 +63,7 @@ class Repeated:
     threaded: RowOutputs | None
     """Outputs of a session with two threads; None where the evaluator ignores the number of threads."""
     others: dict[str, RowOutputs]
-    """Outputs of the backend's other evaluators, by name."""
+    """Outputs of the format's other evaluators, by name."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,12 @@ class Measured:
 
 
 def measure(
-    model_folder: Path, student: Path, quantised: Path | None, truth: Reference, again: Path | None, asked: Asked
+    model_folder: Path,
+    student: Path,
+    quantised: Path | None,
+    reference: Reference,
+    again: Path | None,
+    request: VerifyRequest,
 ) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and apply the static gates to it.
 
@@ -105,32 +109,32 @@ def measure(
         model_folder: the model folder.
         student: the student's folder.
         quantised: the checkpoint that the file was converted from, where that is not the student.
-        truth: the student's outputs in fp32 PyTorch.
+        reference: the student's outputs in fp32 PyTorch.
         again: see `verify.stage.make`.
-        asked: the target with its bounds.
+        request: the target with its bounds.
 
     Every session is closed again, so that one process measures file after file.
     """
     evaluator, *others = formats.get(signature.read(model_folder).backend).evaluators()
     with Model(model_folder, evaluator=evaluator) as model:
-        natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
+        natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(reference.rows)]
         lengths = _test_lengths(model)
-        padded = list(_padded_runs(truth, natural, lengths))
-        outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
+        padded = list(_padded_runs(reference, natural, lengths))
+        outputs, padded_outputs = _run(model, reference, natural), _run(model, reference, padded)
         all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
-        wrong_ids = _wrong_ids(model, truth)
+        wrong_ids = _wrong_ids(model, reference)
     flushed = _all_pad_flushed(model_folder, evaluator, lengths)
-    sample = [number for number in range(truth.checked) if number % ALL_LENGTHS_EVERY == 0]
+    sample = [number for number in range(reference.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
-    static_gates, holds = _static_gates(model, student, quantised, truth, asked)
+    static_gates, holds = _static_gates(model, student, quantised, reference, request)
     if again is not None:
         static_gates.append(companions.reproduced(model_folder, again))
     single = None
     if all(gate.passed for gate in static_gates):
-        subject = control.Subject(model_folder, evaluator, quantised or student, truth, *holds)
-        single = control.run(subject, thorough=asked.thorough)
+        subject = control.Subject(model_folder, evaluator, quantised or student, reference, *holds)
+        single = control.run(subject, thorough=request.thorough)
     return Measured(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
@@ -141,7 +145,7 @@ def measure(
         all_pad_lengths=lengths,
         all_pad_outputs=all_pad,
         all_pad_flushed=flushed,
-        repeated=_repeat(model_folder, truth, evaluator, others, runs, known),
+        repeated=_repeat(model_folder, reference, evaluator, others, runs, known),
         wrong_ids=wrong_ids,
         static_gates=static_gates,
         control=single,
@@ -169,9 +173,9 @@ def _test_lengths(model: Model) -> list[int]:
     return sorted(lengths)
 
 
-def _padded_runs(truth: Reference, natural: list[Run], lengths: list[int]) -> Iterable[Run]:
+def _padded_runs(reference: Reference, natural: list[Run], lengths: list[int]) -> Iterable[Run]:
     """Yield the runs at longer lengths than the row needs."""
-    for number in range(truth.checked):
+    for number in range(reference.checked):
         if number % ALL_LENGTHS_EVERY == 0:
             chosen = lengths
         elif number % PADDED_EVERY == 0:
@@ -183,13 +187,13 @@ def _padded_runs(truth: Reference, natural: list[Run], lengths: list[int]) -> It
                 yield Run(number, length)
 
 
-def _run(model: Model, truth: Reference, runs: list[Run]) -> RowOutputs:
-    return RowOutputs.of([model.run(truth.rows[run.row], length=run.length) for run in runs])
+def _run(model: Model, reference: Reference, runs: list[Run]) -> RowOutputs:
+    return RowOutputs.of([model.run(reference.rows[run.row], length=run.length) for run in runs])
 
 
 def _repeat(
     folder: Path,
-    truth: Reference,
+    reference: Reference,
     first: Evaluator,
     others: list[Evaluator],
     runs: list[Run],
@@ -199,7 +203,7 @@ def _repeat(
 
     def fresh(evaluator: Evaluator, threads: int) -> RowOutputs:
         with Model(folder, threads=threads, evaluator=evaluator) as model:
-            return _run(model, truth, runs[::-1]).take(range(len(runs))[::-1])
+            return _run(model, reference, runs[::-1]).take(range(len(runs))[::-1])
 
     return Repeated(
         runs=runs,
@@ -210,17 +214,21 @@ def _repeat(
     )
 
 
-def _wrong_ids(model: Model, truth: Reference) -> list[int]:
+def _wrong_ids(model: Model, reference: Reference) -> list[int]:
     """Return the verification rows for which the shipped tokenizer alone gives other ids than the reference has."""
-    numbers = [number for number in range(truth.checked) if truth.texts[number].kind != reference.ONE_TOKEN]
-    return [n for n in numbers if model.encoder.encode(truth.texts[n].first, truth.texts[n].second) != truth.rows[n]]
+    numbers = [number for number in range(reference.checked) if reference.texts[number].kind != ONE_TOKEN]
+    return [
+        n
+        for n in numbers
+        if model.encoder.encode(reference.texts[n].first, reference.texts[n].second) != reference.rows[n]
+    ]
 
 
 _Holds = tuple[Expected, Structure, Sequence[Followed]]
 
 
 def _static_gates(
-    model: Model, student: Path, quantised: Path | None, truth: Reference, asked: Asked
+    model: Model, student: Path, quantised: Path | None, reference: Reference, request: VerifyRequest
 ) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature and its structure; return the gates and what they compared."""
     claimed = model.signature
@@ -228,24 +236,27 @@ def _static_gates(
     file = model.folder / claimed.file
     functions = backend.inspect(file)
     stored = backend.structure(file)
-    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
-    expected = Expected.read(student, truth.checkpoint)
+    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, reference, request)
+    expected = Expected.read(student, reference.checkpoint)
     row = SCHEMES[claimed.scheme]
-    held: Mapping[str, Held] | None = None
+    quantised_weights: Mapping[str, QuantisedWeight] | None = None
     if quantised is not None:
-        wanted = asked.checkpoint
         half = row.support[claimed.backend].base == "float16"
-        rewritten, held = quantised_checkpoint.read(quantised, row, half=half)
-        results.append(quantised_checkpoint.check(quantised, student, expected, rewritten, held, row, wanted))
+        rewritten, quantised_weights = quantised_checkpoint.read(quantised, row, half=half)
+        results.append(
+            quantised_checkpoint.check(
+                quantised, student, expected, rewritten, quantised_weights, row, request.checkpoint
+            )
+        )
         if rewritten.static:
-            texts = truth.rows[: truth.checked : _FITTED_EVERY]
-            results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
+            texts = reference.rows[: reference.checked : _FITTED_EVERY]
+            results.append(fitting.check(quantised, reference.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += checked.gates
-    if held is not None:
+    if quantised_weights is not None:
         base = row.support[claimed.backend].base
-        results.append(quantised_checkpoint.check_stored(stored, checked.followed, held, row, base))
+        results.append(quantised_checkpoint.check_stored(stored, checked.followed, quantised_weights, row, base))
     return results, (expected, stored, checked.followed)
 
 
@@ -258,7 +269,7 @@ class Scored:
 
     runs: list[Run]
     """Natural runs of the verification texts first, then the padded ones."""
-    truth: RowOutputs
+    reference: RowOutputs
     outputs: RowOutputs
     scores: Scores
     natural_scores: Scores
@@ -267,32 +278,32 @@ class Scored:
     """See `Measures.unit`."""
 
 
-def score(signature: Signature, truth: Reference, measured: Measured) -> Scored:
+def score(signature: Signature, reference: Reference, measured: Measured) -> Scored:
     """Score every run by cosine for embeddings, by SQNR in dB for all other outputs."""
-    runs = measured.natural[: truth.checked] + measured.padded
-    checked = range(truth.checked)
+    runs = measured.natural[: reference.checked] + measured.padded
+    checked = range(reference.checked)
     outputs = measured.outputs.take(checked) + measured.padded_outputs
     embedding = signature.output_kind == "embedding"
     by_row = _row_cosine if embedding else _row_sqnr_db
-    values = truth.outputs.take(checked).values.astype(np.float64)
+    values = reference.outputs.take(checked).values.astype(np.float64)
     unit = 1.0 if embedding else float(np.sqrt((values**2).mean())) or 1.0
-    expected = truth.outputs.take([run.row for run in runs])
+    expected = reference.outputs.take([run.row for run in runs])
     scores = by_row(expected, outputs)
-    return Scored(runs, expected, outputs, scores, by_row(truth.outputs, measured.outputs), unit)
+    return Scored(runs, expected, outputs, scores, by_row(reference.outputs, measured.outputs), unit)
 
 
-def _row_cosine(truth: RowOutputs, values: RowOutputs) -> Scores:
+def _row_cosine(reference: RowOutputs, values: RowOutputs) -> Scores:
     """Return each row's cosine; a row of zeros has none, and counts as −1, so that it is reported as the worst."""
-    cosines = measures.cosine(truth.values, values.values)
+    cosines = measures.cosine(reference.values, values.values)
     return np.where(np.isnan(cosines), _OPPOSITE, cosines)
 
 
-def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
-    decibels = [measures.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
+def _row_sqnr_db(reference: RowOutputs, values: RowOutputs) -> Scores:
+    decibels = [measures.sqnr_db(a, b) for a, b in zip(reference, values, strict=True)]
     return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
 
 
-def measure_all(signature: Signature, truth: Reference, measured: Measured, scored: Scored) -> Measures:
+def measure_all(signature: Signature, reference: Reference, measured: Measured, scored: Scored) -> Measures:
     """Return the measures over the verification texts."""
     by_padding = pad_differences(measured)
     again = measured.repeated
@@ -304,15 +315,15 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         if outputs is not None
     )
     return Measures(
-        rows=truth.checked,
+        rows=reference.checked,
         padded_rows=len(measured.padded),
         all_pad_rows=len(measured.all_pad_lengths),
         repeated_rows=len(again.runs),
         unit=scored.unit,
         mean_score=float(scored.scores.mean()),
         worst_score=float(scored.scores.min()),
-        sqnr_db=min(measures.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
-        max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        sqnr_db=min(measures.sqnr_db(scored.reference.values, scored.outputs.values), _EXACT_DB),
+        max_abs_error=measures.max_abs_error(scored.reference.values, scored.outputs.values) / scored.unit,
         mean_shift=_mean_shift(scored) if signature.output_kind == "value" else None,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
         max_pad_difference=float(by_padding.max()) / scored.unit,
@@ -333,28 +344,28 @@ def pad_differences(measured: Measured) -> Scores:
 
 def _mean_shift(scored: Scored) -> float:
     """Return the mean difference of the outputs in standard deviations of the reference."""
-    spread = float(scored.truth.values.std(dtype=np.float64)) or 1.0
-    return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.truth.values))) / spread
+    spread = float(scored.reference.values.std(dtype=np.float64)) or 1.0
+    return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.reference.values))) / spread
 
 
 def _agreement(kind: OutputKind, scored: Scored) -> float | None:
     if kind == "spans":
-        return measures.span_agreement(list(scored.truth), list(scored.outputs))
-    return measures.agreement(scored.truth.values, scored.outputs.values) if kind in _HAS_WINNER else None
+        return measures.span_agreement(list(scored.reference), list(scored.outputs))
+    return measures.agreement(scored.reference.values, scored.outputs.values) if kind in _HAS_WINNER else None
 
 
 def _kl(kind: OutputKind, scored: Scored) -> float | None:
     """Return the mean divergence over rows or tokens; for spans over starts and ends, whose choices are the tokens."""
     if kind == "spans":
-        rows = zip(scored.truth, scored.outputs, strict=True)
+        rows = zip(scored.reference, scored.outputs, strict=True)
         return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
     divergence = measures.kl_divergence
-    return float(divergence(scored.truth.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
+    return float(divergence(scored.reference.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
 
 
-def groups(truth: Reference, scored: Scored) -> dict[str, Group]:
+def groups(reference: Reference, scored: Scored) -> dict[str, Group]:
     """Return the scores by kind of text."""
-    kinds = np.array([truth.texts[run.row].kind for run in scored.runs])
+    kinds = np.array([reference.texts[run.row].kind for run in scored.runs])
     return {
         str(kind): Group(
             rows=int((kinds == kind).sum()),
@@ -365,52 +376,54 @@ def groups(truth: Reference, scored: Scored) -> dict[str, Group]:
     }
 
 
-def worst(truth: Reference, scored: Scored) -> list[Input]:
+def worst(reference: Reference, scored: Scored) -> list[Input]:
     """Return the worst inputs, worst first."""
     order = np.argsort(scored.scores)[:_WORST_KEPT]
-    return [describe(truth, scored.runs[number], float(scored.scores[number])) for number in order]
+    return [describe(reference, scored.runs[number], float(scored.scores[number])) for number in order]
 
 
-def describe(truth: Reference, run: Run, score: float | None) -> Input:
+def describe(reference: Reference, run: Run, score: float | None) -> Input:
     """Return the record of one run's input."""
-    text = truth.texts[run.row]
+    text = reference.texts[run.row]
     return Input(
         id=text.id,
         kind=text.kind,
         text=text.first[:300],
         second=text.second[:300] if text.second else None,
-        tokens=len(truth.rows[run.row]),
+        tokens=len(reference.rows[run.row]),
         length=run.length,
         score=score,
     )
 
 
-def task_score(signature: Signature, row: Labels, truth: Reference, measured: Measured, scored: Scored) -> TaskScore:
+def task_score(
+    signature: Signature, row: Labels, reference: Reference, measured: Measured, scored: Scored
+) -> TaskScore:
     """Return a dataset's metric on the reference and on the file, with the interval of the drop."""
     kind = signature.output_kind
-    of_truth, of_file = scoring.score(kind, row, truth.outputs), scoring.score(kind, row, measured.outputs)
-    low, high = scoring.interval_of_drop(kind, row, truth.outputs, measured.outputs)
+    of_reference, of_file = scoring.score(kind, row, reference.outputs), scoring.score(kind, row, measured.outputs)
+    low, high = scoring.interval_of_drop(kind, row, reference.outputs, measured.outputs)
     numbers = row.every_row()
     return TaskScore(
         dataset=row.name,
         metric=row.metric,
         rows=len(row.gold),
         chance=scoring.METRICS[row.metric].chance(row),
-        reference=of_truth,
+        reference=of_reference,
         found=of_file,
-        drop=of_truth - of_file,
+        drop=of_reference - of_file,
         drop_low=low,
         drop_high=high,
-        undecided=scoring.undecided(kind, row, truth.outputs),
+        undecided=scoring.undecided(kind, row, reference.outputs),
         mean_score=float(scored.natural_scores[numbers].mean()),
         worst_score=float(scored.natural_scores[numbers].min()),
     )
 
 
-def evaluations(truth: Reference, measured: Measured) -> list[Evaluation]:
-    """Return the errors of the backend's other evaluators on the repeated rows."""
+def evaluations(reference: Reference, measured: Measured) -> list[Evaluation]:
+    """Return the errors of the format's other evaluators on the repeated rows."""
     again = measured.repeated
-    expected = truth.outputs.take([run.row for run in again.runs]).values
+    expected = reference.outputs.take([run.row for run in again.runs]).values
     return [
         Evaluation(
             evaluator=name,

@@ -18,11 +18,11 @@ from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
-from pipeline.formats.structure import Steps, Structure
+from pipeline.formats.structure import StaticScales, Structure
 from pipeline.quantize import checkpoint as quantised
-from pipeline.quantize.stage import Wanted
+from pipeline.quantize.stage import QuantiseRequest
 from pipeline.schemes import SCHEMES, Scheme, Stored
-from pipeline.verify.quantised_weights import Held, differing
+from pipeline.verify.quantised_weights import QuantisedWeight, differing
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -33,7 +33,7 @@ Calls = tuple[tuple[str, tuple[int, ...]], ...]
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping[str, Held] | None]:
+def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping[str, QuantisedWeight] | None]:
     """Read a quantised checkpoint.
 
     Args:
@@ -63,18 +63,20 @@ def read_weights(folder: Path, *, half: bool = False) -> Expected:
     """Read a quantised checkpoint, with its static linears' scales and zero points or its integer weights' names."""
     found = Expected.read(folder, quantised.structure(folder))
     linears = {name for name, _ in found.calls}
-    steps: dict[str, Steps] = {}
+    static_scales: dict[str, StaticScales] = {}
     # A checkpoint of palettes has none.
     known = ranges.read(folder) if (folder / ranges.FILE).is_file() else None
     for row in known.linears if known else ():
-        found_steps = row.steps(half=half)
-        if found_steps:
+        of_linear = row.static_scales(half=half)
+        if of_linear:
             inner = f"{row.path}.{ranges.INNER}"
-            of_input, *of_output = found_steps
-            steps[inner if inner in linears else row.path] = (*of_input, *of_output[0]) if of_output else of_input
+            of_input, *of_output = of_linear
+            static_scales[inner if inner in linears else row.path] = (
+                (*of_input, *of_output[0]) if of_output else of_input
+            )
     rounded = frozenset(integers.read(folder)) if (folder / CODES).is_file() else None
     one_scale = known is not None and SCHEMES[known.scheme].one_scale
-    return replace(found, static=steps, one_scale=one_scale, rounded=rounded)
+    return replace(found, static=static_scales, one_scale=one_scale, rounded=rounded)
 
 
 def worst_linear(folder: Path) -> str | None:
@@ -94,9 +96,9 @@ def check(
     of_student: Path,
     student: Expected,
     rewritten: Expected,
-    held: Mapping[str, Held] | None,
+    weights: Mapping[str, QuantisedWeight] | None,
     scheme: Scheme,
-    wanted: Wanted,
+    request: QuantiseRequest,
 ) -> GateResult:
     """Judge a quantised checkpoint.
 
@@ -105,13 +107,13 @@ def check(
         of_student: the student's folder.
         student: the student's tensors; the reference.
         rewritten: the quantised checkpoint's tensors.
-        held: its palettes or integers, see `read`.
+        weights: its palettes or integers, see `read`.
         scheme: the scheme of the file.
-        wanted: what the recipe asks of the checkpoint.
+        request: what the recipe asks of the checkpoint.
     """
-    of_recipe = list(_not_asked_for(folder, of_student, student, rewritten, held or {}, scheme, wanted))
-    wrong = [*of_recipe, *differing(student, rewritten, held, scheme, trained=wanted.trained)]
-    how = "trained" if wanted.trained else "calibrated"
+    of_recipe = list(_not_asked_for(folder, of_student, student, rewritten, weights or {}, scheme, request))
+    wrong = [*of_recipe, *differing(student, rewritten, weights, scheme, trained=request.trained)]
+    how = "trained" if request.trained else "calibrated"
     detail = f"{len(student.tensors)} tensors are the student's, {how} for {scheme.name} as the recipe asks"
     if wrong:
         detail = f"the quantised checkpoint is not the student's, or not as the recipe asks: {listed(wrong)}"
@@ -126,9 +128,9 @@ def _not_asked_for(
     of_student: Path,
     student: Expected,
     rewritten: Expected,
-    held: Mapping[str, Held],
+    weights: Mapping[str, QuantisedWeight],
     scheme: Scheme,
-    wanted: Wanted,
+    request: QuantiseRequest,
 ) -> Iterator[str]:
     """Yield the differences from the student or from the recipe's request, apart from the weights' numbers.
 
@@ -138,16 +140,20 @@ def _not_asked_for(
     yield from _of_another_model(folder, of_student, student, rewritten)
     if record.scheme != scheme.name:
         yield f"it was made for {record.scheme}"
-    if (record.training is not None) != wanted.trained:
+    if (record.training is not None) != request.trained:
         yield "it was trained" if record.training else "it was not trained"
-    elif wanted.trained and _untouched(student, rewritten):
+    elif request.trained and _untouched(student, rewritten):
         yield "it says that it was trained, and its norms and biases are the student's"
     if scheme.chosen:
-        yield from _few_bits(student, held, scheme, wanted)
+        yield from _few_bits(student, weights, scheme, request)
     if isinstance(record, integers.Record):
         said = {one.name: (one.bits, one.block) for one in record.weights}
-        has = {name: (one.bits, one.block) for name, one in held.items() if isinstance(one, Integers)}
-        yield from (f"{integers.RECORD} says something else of {name}" for name in _differing(said, has))
+        has = {name: (one.bits, one.block) for name, one in weights.items() if isinstance(one, Integers)}
+        yield from (
+            f"{integers.RECORD} says something else of {name}"
+            for name in sorted(said.keys() | has.keys())
+            if said.get(name) != has.get(name)
+        )
     if scheme.activations == "static_int8" and isinstance(record, ranges.Ranges):
         having = {one.path for one in record.linears if one.input and one.output}
         linears = _encoder_linears(student)
@@ -159,10 +165,6 @@ def _untouched(student: Expected, rewritten: Expected) -> bool:
     """Return whether each vector is the student's, those inside scaled linears aside; training changes them all."""
     pairs = [(one, rewritten.tensors.get(name)) for name, one in student.tensors.items() if one.ndim == 1]
     return all(other is None or np.array_equal(one, other) for one, other in pairs)
-
-
-def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    return [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
 
 
 def _of_another_model(folder: Path, of_student: Path, student: Expected, rewritten: Expected) -> Iterator[str]:
@@ -192,7 +194,9 @@ def _without_gains(calls: Calls, known: set[str]) -> Calls:
     return tuple(found)
 
 
-def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wanted: Wanted) -> Iterator[str]:
+def _few_bits(
+    student: Expected, weights: Mapping[str, QuantisedWeight], scheme: Scheme, request: QuantiseRequest
+) -> Iterator[str]:
     """Yield the weights without integers or palettes, or with other bits or blocks than scheme and policy ask for."""
     for name, sources in dict(student.calls).items():
         weight = student.tensors.get(f"{name}.weight")
@@ -200,11 +204,11 @@ def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wante
         if (
             weight is None
             or weight.ndim != 2
-            or weight.size < ranges.LEAST_CHOSEN
+            or weight.size < ranges.SMALLEST_QUANTISED
             or f"{name}.weight" in student.positions
         ):
             continue
-        found, columns = held.get(f"{name}.weight"), weight.shape[1]
+        found, columns = weights.get(f"{name}.weight"), weight.shape[1]
         if found is None:
             yield f"{name}.weight was left in floats"
         elif isinstance(found, Palette):
@@ -212,10 +216,10 @@ def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wante
         else:
             block = scheme.block or columns
             if sources:
-                few = name not in wanted.eight_bits and columns % block == 0
+                few = name not in request.eight_bits and columns % block == 0
                 due = (4, block) if few else (8, columns)
             else:
-                due = (wanted.table_bits, block if wanted.table_bits == 4 and columns % block == 0 else columns)
+                due = (request.table_bits, block if request.table_bits == 4 and columns % block == 0 else columns)
             if (found.bits, found.block) != due:
                 has = f"{found.bits} bits in blocks of {found.block}"
                 yield f"{name}.weight has {has}, and {due[0]} in blocks of {due[1]} are due"
@@ -238,21 +242,25 @@ def _encoder_linears(student: Expected) -> set[str]:
 
 
 def check_stored(
-    stored: Structure, followed: Sequence[Followed], held: Mapping[str, Held], scheme: Scheme, base: Stored
+    stored: Structure,
+    followed: Sequence[Followed],
+    weights: Mapping[str, QuantisedWeight],
+    scheme: Scheme,
+    base: Stored,
 ) -> GateResult:
     """Judge whether a file stores exactly the quantised weights as palettes or integers, in the right number of bits.
 
     Args:
         stored: the file's structure.
         followed: each function of the file matched with the checkpoint.
-        held: palettes or integers of the checkpoint, by tensor name.
+        weights: palettes or integers of the checkpoint, by tensor name.
         scheme: the scheme of the file.
         base: the storage of every other tensor.
     """
-    kinds: dict[str, Stored] = {name: _kind(one) for name, one in held.items()}
+    kinds: dict[str, Stored] = {name: _kind(one) for name, one in weights.items()}
     wrong = list(dict.fromkeys(_misstored(stored, followed, kinds, base)))
     read = {name for one in followed for places in one.places.values() for name in places}
-    wrong += [f"{name} is read by no operation" for name in sorted(held.keys() - read)]
+    wrong += [f"{name} is read by no operation" for name in sorted(weights.keys() - read)]
     counts = Counter(kinds.values())
     detail = " and ".join(f"{count} weights are {kind}" for kind, count in sorted(counts.items()))
     return GateResult(
@@ -264,10 +272,10 @@ def check_stored(
     )
 
 
-def _kind(held: Held) -> Stored:
-    if isinstance(held, Palette):
-        return "palette6" if held.bits == 6 else "palette4"
-    return "int8" if held.bits == 8 else "int4"
+def _kind(weight: QuantisedWeight) -> Stored:
+    if isinstance(weight, Palette):
+        return "palette6" if weight.bits == 6 else "palette4"
+    return "int8" if weight.bits == 8 else "int4"
 
 
 def _misstored(
@@ -276,6 +284,6 @@ def _misstored(
     for one in followed:
         for places in one.places.values():
             for name, place in places.items():
-                kind, wanted = stored.constants[place.constant].stored, kinds.get(name, base)
-                if kind != wanted:
-                    yield f"{name} is stored as {kind}, not {wanted}"
+                kind, due = stored.constants[place.constant].stored, kinds.get(name, base)
+                if kind != due:
+                    yield f"{name} is stored as {kind}, not {due}"

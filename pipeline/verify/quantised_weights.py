@@ -16,7 +16,7 @@ from pipeline.checkpoint.palettes import Palette
 from pipeline.schemes import Scheme
 from pipeline.verify.weights import Array, Expected
 
-Held = Palette | Integers
+QuantisedWeight = Palette | Integers
 """The quantised form of a weight, stored beside its dequantised numbers."""
 _ERROR = 4 * 2.0**-24
 """Relative to a tensor's largest number: a division by each of two scales, a product, and the rounding of each."""
@@ -29,7 +29,7 @@ _TIE = 1e-5
 def differing(
     student: Expected,
     rewritten: Expected,
-    held: Mapping[str, Held] | None,
+    quantised: Mapping[str, QuantisedWeight] | None,
     scheme: Scheme,
     *,
     trained: bool = False,
@@ -39,51 +39,51 @@ def differing(
     Args:
         student: the student's tensors; the reference.
         rewritten: the quantised checkpoint's tensors.
-        held: its palettes or integers by tensor name, or None where it has scales around its linears.
+        quantised: its palettes or integers by tensor name, or None where it has scales around its linears.
         scheme: the scheme that they have to follow.
         trained: whether the checkpoint was trained; its embedding tables never are.
     """
     tables = {f"{module}.weight" for module, sources in student.calls if not sources}
     wrong, seen = [], set()
-    for name, wanted in student.tensors.items():
+    for name, reference in student.tensors.items():
         path, _, kind = name.rpartition(".")
         inner = f"{path}.{ranges.INNER}.{kind}"
         place = inner if inner in rewritten.tensors else name
         found = rewritten.tensors.get(place)
         seen.add(place)
-        if found is None or found.shape != wanted.shape:
+        if found is None or found.shape != reference.shape:
             wrong.append(f"{name} is not there")
-        elif held and name in held:
-            wrong += _rounded_otherwise(name, found, wanted, held[name], scheme, table=name in tables)
+        elif quantised and name in quantised:
+            wrong += _rounded_otherwise(name, found, reference, quantised[name], scheme, table=name in tables)
         else:
             plain = _scales_undone(found, path, kind, rewritten)
-            wrong += _another(name, plain, wanted, learns=trained and name not in tables)
+            wrong += _another(name, plain, reference, learns=trained and name not in tables)
     ends = tuple(f".{gain}.weight" for gain in (ranges.INPUT_GAIN, ranges.OUTPUT_GAIN))
     strangers = rewritten.tensors.keys() - seen
     wrong += [f"{name} is no tensor of the student" for name in strangers if not name.endswith(ends)]
-    if held is not None:
-        wrong += [f"{name} has few bits and is no tensor" for name in held.keys() - rewritten.tensors.keys()]
-        wrong += [] if held else ["no weight has few bits"]
+    if quantised is not None:
+        wrong += [f"{name} has few bits and is no tensor" for name in quantised.keys() - rewritten.tensors.keys()]
+        wrong += [] if quantised else ["no weight has few bits"]
     return wrong
 
 
-def _another(name: str, found: Array, wanted: Array, *, learns: bool) -> Iterator[str]:
+def _another(name: str, found: Array, reference: Array, *, learns: bool) -> Iterator[str]:
     """Yield a message if a tensor that was not rounded differs from the student's."""
     if learns:
         # How far training may take a vector has no bound: it was near zero, or near one, to begin with.
-        if not np.isfinite(found).all() or (found.ndim > 1 and _beyond_zeros(found, wanted)):
+        if not np.isfinite(found).all() or (found.ndim > 1 and _beyond_zeros(found, reference)):
             yield f"{name} is farther from the student's than zeros are"
         return
-    largest = float(np.abs(wanted).max()) or 1.0
-    error = float(np.abs(found - wanted).max()) / largest
+    largest = float(np.abs(reference).max()) or 1.0
+    error = float(np.abs(found - reference).max()) / largest
     # Written so that NaN fails.
     if not error <= _ERROR:
         yield f"{name}, with its scales undone, differs from the student's by {error:.1e}"
 
 
-def _beyond_zeros(found: Array, wanted: Array) -> bool:
-    size = float(np.linalg.norm(wanted))
-    return size > 0 and not float(np.linalg.norm(found - wanted)) < size
+def _beyond_zeros(found: Array, reference: Array) -> bool:
+    size = float(np.linalg.norm(reference))
+    return size > 0 and not float(np.linalg.norm(found - reference)) < size
 
 
 def _scales_undone(found: Array, path: str, kind: str, rewritten: Expected) -> Array:
@@ -110,78 +110,78 @@ def _input_gain(path: str, rewritten: Expected) -> Array | None:
 
 
 def _rounded_otherwise(
-    name: str, found: Array, wanted: Array, held: Held, scheme: Scheme, *, table: bool
+    name: str, found: Array, reference: Array, weight: QuantisedWeight, scheme: Scheme, *, table: bool
 ) -> Iterator[str]:
     """Yield a message if a quantised weight cannot be the result of rounding the student's."""
     bits = (scheme.palette_bits,) if scheme.palette_bits else (4, 8)
-    if held.bits not in bits:
-        yield f"{name} has {held.bits} bits; {scheme.name} means {bits[0]}"
-    elif not np.array_equal(held.dense(), found):
+    if weight.bits not in bits:
+        yield f"{name} has {weight.bits} bits; {scheme.name} means {bits[0]}"
+    elif not np.array_equal(weight.dense(), found):
         yield f"{name} is not what its {'palette gives' if scheme.palette_bits else 'codes give'}"
-    elif isinstance(held, Integers) and (strange := _strange_scales(held, wanted, table=table)):
-        yield f"of {name}, {strange} of {held.scales.size} scales are none that rounding the student's tries"
-    elif isinstance(held, Palette) and _beyond_the_student(held, wanted):
+    elif isinstance(weight, Integers) and (strange := _strange_scales(weight, reference, table=table)):
+        yield f"of {name}, {strange} of {weight.scales.size} scales are none that rounding the student's tries"
+    elif isinstance(weight, Palette) and _beyond_the_student(weight, reference):
         yield f"{name} has a palette that reaches beyond the student's numbers"
     elif table:
         # Nothing compensates a table's errors, so each number is rounded to the nearest.
-        if off := int(np.count_nonzero(~(np.abs(found - wanted) <= _least_distance(wanted, held)))):
+        if off := int(np.count_nonzero(~(np.abs(found - reference) <= _least_distance(reference, weight)))):
             yield f"of {name}, {off} of {found.size} numbers are not the nearest that it could have"
-    elif _beyond_zeros(found, wanted):
+    elif _beyond_zeros(found, reference):
         yield f"{name} is farther from the student's than zeros are"
-    elif far := _rows_beyond_zeros(found, wanted, held):
+    elif far := _rows_beyond_zeros(found, reference, weight):
         yield f"a row of {name} is farther from the student's than zeros are, of {far} such"
 
 
-def _strange_scales(held: Integers, wanted: Array, *, table: bool) -> int:
+def _strange_scales(weight: Integers, reference: Array, *, table: bool) -> int:
     """Return how many scales of a weight are not among those that quantising the student's weight tries."""
     import torch
 
     from pipeline.quantize.integers import scales_tried
 
     # In the precision of the quantiser.
-    weight = torch.tensor(wanted, dtype=torch.float32 if table else torch.float64)
-    known = np.zeros(held.scales.shape, bool)
-    for tried in scales_tried(weight, bits=held.bits, block=held.block):
-        known |= held.scales == tried.float().numpy()
+    original = torch.tensor(reference, dtype=torch.float32 if table else torch.float64)
+    known = np.zeros(weight.scales.shape, bool)
+    for tried in scales_tried(original, bits=weight.bits, block=weight.block):
+        known |= weight.scales == tried.float().numpy()
     return int(np.count_nonzero(~known))
 
 
-def _beyond_the_student(held: Palette, wanted: Array) -> bool:
+def _beyond_the_student(weight: Palette, reference: Array) -> bool:
     """Return whether a centroid is outside the range of the student's numbers, of which k-means takes means."""
-    groups = wanted.reshape(len(held.lut), -1)
+    groups = reference.reshape(len(weight.lut), -1)
     slack = _HALF_ERROR * np.abs(groups).max(1)
-    low, high = held.lut.astype(np.float64).min(1), held.lut.astype(np.float64).max(1)
+    low, high = weight.lut.astype(np.float64).min(1), weight.lut.astype(np.float64).max(1)
     return bool((low < groups.min(1) - slack).any() or (high > groups.max(1) + slack).any())
 
 
-def _rows_beyond_zeros(found: Array, wanted: Array, held: Held) -> int:
+def _rows_beyond_zeros(found: Array, reference: Array, weight: QuantisedWeight) -> int:
     """Count the rows that are farther from the student's than zeros are, and than rounding alone can move them."""
-    distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - wanted, wanted))
-    return int(np.count_nonzero(~(distances <= np.maximum(sizes, _rounding_of_rows(wanted, held)))))
+    distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - reference, reference))
+    return int(np.count_nonzero(~(distances <= np.maximum(sizes, _rounding_of_rows(reference, weight)))))
 
 
-def _rounding_of_rows(wanted: Array, held: Held) -> Array:
+def _rounding_of_rows(reference: Array, weight: QuantisedWeight) -> Array:
     """Return the norm of each row's largest rounding error: half a scale per number, or half a palette's widest gap."""
-    if isinstance(held, Integers):
-        halves: Array = held.scales.repeat(held.block, axis=1) / np.float32(2)
+    if isinstance(weight, Integers):
+        halves: Array = weight.scales.repeat(weight.block, axis=1) / np.float32(2)
         length: Array = np.linalg.norm(halves, axis=1)
         return length
-    gaps = np.diff(held.lut.astype(np.float32), axis=1).max(1) / 2
-    rows: Array = gaps.repeat(len(wanted) // len(held.lut)) * np.float32(wanted.shape[1] ** 0.5)
+    gaps = np.diff(weight.lut.astype(np.float32), axis=1).max(1) / 2
+    rows: Array = gaps.repeat(len(reference) // len(weight.lut)) * np.float32(reference.shape[1] ** 0.5)
     return rows
 
 
-def _least_distance(wanted: Array, held: Held) -> Array:
+def _least_distance(reference: Array, weight: QuantisedWeight) -> Array:
     """Return the distance of each number to the nearest value that its codes or centroids allow."""
-    if isinstance(held, Integers):
-        scales = held.scales.repeat(held.block, axis=1)
-        codes = np.clip(np.rint(wanted / scales), LOWEST[held.bits], HIGHEST[held.bits])
-        least: Array = np.abs(codes * scales - wanted) + np.float32(_TIE) * scales
+    if isinstance(weight, Integers):
+        scales = weight.scales.repeat(weight.block, axis=1)
+        codes = np.clip(np.rint(reference / scales), LOWEST[weight.bits], HIGHEST[weight.bits])
+        least: Array = np.abs(codes * scales - reference) + np.float32(_TIE) * scales
         return least
-    distances = np.empty_like(wanted)
-    size = len(wanted) // len(held.lut)
-    for group, entries in enumerate(held.lut.astype(np.float32)):
-        rows = wanted[group * size : (group + 1) * size]
+    distances = np.empty_like(reference)
+    size = len(reference) // len(weight.lut)
+    for group, entries in enumerate(weight.lut.astype(np.float32)):
+        rows = reference[group * size : (group + 1) * size]
         above = np.searchsorted(entries, rows).clip(1, len(entries) - 1)
         distances[group * size : (group + 1) * size] = np.minimum(
             np.abs(entries[above] - rows), np.abs(entries[above - 1] - rows)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
-from pipeline.quantize.stage import Wanted
+from pipeline.quantize.stage import QuantiseRequest
 from pipeline.schemes import Gates, OutputKind
 
 PARITY = "parity.json"
@@ -23,7 +23,7 @@ class _Frozen(BaseModel):
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifyRequest:
     """The recipe's request for one file: its target, its gates, and how thoroughly to test it."""
 
     target: Target
@@ -32,7 +32,7 @@ class Asked:
     """Whether the recipe declares that the weights were never trained."""
     thorough: bool = False
     """Whether every length and every id is tried, however long it takes."""
-    checkpoint: Wanted = field(default_factory=Wanted)
+    checkpoint: QuantiseRequest = field(default_factory=QuantiseRequest)
     """What is asked of the checkpoint that was quantised for the target, where there is one."""
 
 
@@ -47,7 +47,7 @@ class Input(_Frozen):
     length: int
     """The length at which the file ran."""
     score: float | None
-    """Cosine (embeddings) or SQNR in dB (all else) to the truth; None if not finite."""
+    """Cosine (embeddings) or SQNR in dB (all else) to the reference; None if not finite."""
 
     def short(self) -> str:
         """Return one line that names the input."""
@@ -112,14 +112,14 @@ class Measures(_Frozen):
     repeated_rows: int
     """Run again in fresh sessions, with one thread and with two."""
     unit: float
-    """What absolute differences are divided by: 1 for embeddings, else the truth's root mean square."""
+    """What absolute differences are divided by: 1 for embeddings, else the reference's root mean square."""
     mean_score: float
     worst_score: float
     sqnr_db: float
     """999 if every number is equal."""
     max_abs_error: float
     mean_shift: float | None
-    """Mean difference in standard deviations of the truth; None for all but single numbers."""
+    """Mean difference in standard deviations of the reference; None for all but single numbers."""
     max_all_pad_error: float | None
     """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
@@ -165,7 +165,7 @@ class Evaluation(_Frozen):
     evaluator: str
     rows: int
     sqnr_db: float
-    """To the truth."""
+    """Signal to quantisation noise ratio to the reference."""
     max_difference: float
     """Largest absolute difference to the evaluator of the verdict."""
 

@@ -12,13 +12,13 @@ from typing import Any
 from pipeline import artifact
 from pipeline.errors import PipelineError, StudentError, UnknownOp
 from pipeline.formats import signature
-from pipeline.student import reference
 from pipeline.student.reference import Reference
+from pipeline.student.reference import read as read_reference
 from pipeline.verify.gates import judge
 from pipeline.verify.measure import Measured, measure
-from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
+from pipeline.verify.record import PARITY, Parity, Verdict, VerifyRequest, read
 
-__all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
+__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "VerifyRequest", "make", "read", "record_crash"]
 
 VERSION = 15
 
@@ -29,7 +29,7 @@ def make(
     quantised: Path | None,
     reference_folder: Path,
     again: Path | None,
-    asked: Asked,
+    request: VerifyRequest,
     out: Path,
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
@@ -43,18 +43,18 @@ def make(
         quantised: the student's quantised checkpoint, where the file was converted from that.
         reference_folder: outputs of the student in fp32 PyTorch, see `pipeline.student.reference`.
         again: the model folder of the same conversion, run once more, to compare with; None to skip that.
-        asked: the target, with its bounds.
+        request: the target, with its bounds.
         out: the artifact's directory.
 
     Returns:
         The verdict and the main figures.
     """
-    truth = reference.read(reference_folder)
+    reference = read_reference(reference_folder)
     measured: Measured | None = None
     crash: str | None = None
     not_run: str | None = None
     try:
-        measured = measure(model, student, quantised, truth, again, asked)
+        measured = measure(model, student, quantised, reference, again, request)
     except UnknownOp as error:
         not_run = str(error)
     except StudentError as error:
@@ -68,7 +68,7 @@ def make(
         traceback.print_exc()
         first_line = (str(error).strip().splitlines() or [""])[0][:300]
         crash = f"the file does not run: {type(error).__name__}: {first_line}"
-    return _judge(model, truth, asked, measured, not_run, crash, out)
+    return _judge(model, reference, request, measured, not_run, crash, out)
 
 
 def _pass_on_full_disk(error: Exception) -> None:
@@ -89,17 +89,17 @@ def record_crash(
     quantised: Path | None,
     reference_folder: Path,
     again: Path | None,
-    asked: Asked,
+    request: VerifyRequest,
     out: Path,
 ) -> dict[str, Any]:
     """Judge a file whose process crashed; `crash` says how, the other arguments are those of `make`."""
-    return _judge(model, reference.read(reference_folder), asked, None, None, crash, out)
+    return _judge(model, read_reference(reference_folder), request, None, None, crash, out)
 
 
 def _judge(
     model: Path,
-    truth: Reference,
-    asked: Asked,
+    reference: Reference,
+    request: VerifyRequest,
     measured: Measured | None,
     not_run: str | None,
     crash: str | None,
@@ -108,6 +108,6 @@ def _judge(
     said = signature.read(model)
     # The file's size is measured here; the gate `claims` compares it with the manifest's.
     metrics = artifact.read_manifest(model).metrics | {"file_bytes": artifact.file_bytes(model / said.file)}
-    parity = judge(said, truth, measured, asked, metrics, not_run=not_run, crash=crash)
+    parity = judge(said, reference, measured, request, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}

@@ -38,7 +38,7 @@ _SPELLED: dict[str, tuple[str, ...]] = {
 
 
 def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
-    """Return the lowest SQNR that a backend declares for its forms of some activations, or infinity for none."""
+    """Return the lowest SQNR that a format declares for its forms of some activations, or infinity for none."""
     known = formats.get(backend).COMPUTED_AS
     return min((known[kind].least_db for kind in activations if kind in known), default=float("inf"))
 
@@ -58,10 +58,10 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
     """Judge a file's structure: its weights, constants, wiring, arithmetic, ranges, norms, activations and operators.
 
     Args:
-        stored: the structure that the backend read from the file.
+        stored: the structure that the format read from the file.
         expected: the checkpoint; the reference.
         scheme: the scheme of the file, whose rounding is allowed.
-        backend: the backend of the file.
+        backend: the format of the file.
         functions: number of functions in the file.
     """
     precision = precision_of(scheme, backend)
@@ -73,7 +73,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _constants_gate(sorted_out),
         _wiring_gate(stored, followed, functions),
         _arithmetic_gate(stored, expected, scheme, functions),
-        *([_ranges_gate(stored, followed, expected, functions)] if expected.static or stored.steps else []),
+        *([_ranges_gate(stored, followed, expected, functions)] if expected.static or stored.static_scales else []),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
         _operators_gate(stored),
@@ -172,35 +172,39 @@ def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functio
 
     Static int8 applies to linears with ranges, and dynamic int8 beside int4 to those with integers; heads are floats.
     """
-    wanted = SCHEMES[scheme].activations
-    others = [kind for kind in stored.arithmetic if kind != wanted]
-    detail = f"{len(stored.arithmetic)} linears multiply {wanted}"
-    chosen = wanted == "dynamic_int8" and expected.rounded is not None
-    if wanted == "static_int8" or chosen:
+    arithmetic = SCHEMES[scheme].activations
+    others = [kind for kind in stored.arithmetic if kind != arithmetic]
+    detail = f"{len(stored.arithmetic)} linears multiply {arithmetic}"
+    chosen = arithmetic == "dynamic_int8" and expected.rounded is not None
+    if arithmetic == "static_int8" or chosen:
         # Tables have integers too, and no sources.
         linears = [name for name, sources in expected.calls if sources and f"{name}.weight" in (expected.rounded or ())]
         due = functions * (len(linears) if chosen else sum(name in expected.static for name, _ in expected.calls))
         found = len(stored.arithmetic) - len(others)
         wrong = abs(due - found) + sum(kind != "float" for kind in others)
-        detail = f"{found} of {len(stored.arithmetic)} linears multiply {wanted}, the others, which are heads, floats"
+        detail = (
+            f"{found} of {len(stored.arithmetic)} linears multiply {arithmetic}, the others, which are heads, floats"
+        )
         if wrong:
             what = "integers were chosen" if chosen else "ranges were found"
-            detail = f"{found} linears multiply {wanted}, and {what} for {due}; others: {sorted(set(others))}"
+            detail = f"{found} linears multiply {arithmetic}, and {what} for {due}; others: {sorted(set(others))}"
         return GateResult(name="arithmetic", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
     if others:
-        detail = f"{len(others)} of {len(stored.arithmetic)} linears multiply {others[0]}; {scheme} means {wanted}"
+        detail = f"{len(others)} of {len(stored.arithmetic)} linears multiply {others[0]}; {scheme} means {arithmetic}"
     return GateResult(name="arithmetic", bound=0.0, found=float(len(others)), passed=not others, detail=detail)
 
 
 def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expected, functions: int) -> GateResult:
     """Judge whether static linears round their inputs and outputs over their own calibrated ranges."""
-    wanted = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
-    found = Counter(stored.steps)
-    wrong = sum((found - wanted).values()) + sum((wanted - found).values())
-    detail = f"{len(stored.steps)} static linears of {functions} functions have the ranges that calibration found"
+    calibrated = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
+    found = Counter(stored.static_scales)
+    wrong = sum((found - calibrated).values()) + sum((calibrated - found).values())
+    detail = (
+        f"{len(stored.static_scales)} static linears of {functions} functions have the ranges that calibration found"
+    )
     if wrong:
-        other = next(iter((found - wanted) or (wanted - found)))
-        has = "a linear has" if other in found - wanted else "no linear has"
+        other = next(iter((found - calibrated) or (calibrated - found)))
+        has = "a linear has" if other in found - calibrated else "no linear has"
         ends = zip(other[::2], other[1::2], ("reads", "gives"), strict=False)
         said = ", ".join(f"scale {one:.6g} and zero point {zero} for what it {does}" for one, zero, does in ends)
         detail = f"{has} {said}; {wrong} differ from what calibration found"
@@ -214,7 +218,7 @@ def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Exp
     """Return the static linears whose weight the file reads nowhere together with the linear's own ranges."""
     wrong = []
     for one, uses in zip(followed, stored.uses, strict=False):
-        found = {(number, use.steps) for use in uses for number, role in use.constants if role == "weight"}
+        found = {(number, use.static_scales) for use in uses for number, role in use.constants if role == "weight"}
         for call, (name, _) in enumerate(expected.calls):
             place = one.places.get(call, {}).get(f"{name}.weight") if name in expected.static else None
             if place and (place.constant, expected.static[name]) not in found:
@@ -284,16 +288,16 @@ def _epsilon_gate(epsilons: Sequence[float], expected: Expected, functions: int,
     wrong = [
         pair for pair in zip(expected_epsilons, sorted(epsilons), strict=True) if not _same_epsilon(*pair, half=half)
     ]
-    worst = max((abs(value / truth - 1) for truth, value in wrong), default=0.0)
+    worst = max((abs(value / due - 1) for due, value in wrong), default=0.0)
     detail = f"{len(epsilons)} layer norms of {functions} functions, epsilon {max(epsilons, default=0.0):.6g}"
     if wrong:
-        truth, value = wrong[0]
-        detail = f"{len(wrong)} of {len(epsilons)} layer norms have another epsilon: {value:.6g} instead of {truth:.6g}"
+        due, value = wrong[0]
+        detail = f"{len(wrong)} of {len(epsilons)} layer norms have another epsilon: {value:.6g} instead of {due:.6g}"
     return GateResult(name="epsilon", bound=_EPSILON_ERROR, found=worst, passed=not wrong, detail=detail)
 
 
-def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
-    accepted = [truth, float(np.float16(max(truth, _HALF_EPSILON)))] if half else [truth]
+def _same_epsilon(due: float, value: float, *, half: bool) -> bool:
+    accepted = [due, float(np.float16(max(due, _HALF_EPSILON)))] if half else [due]
     return any(abs(value - one) <= _EPSILON_ERROR * one for one in accepted)
 
 
@@ -312,12 +316,12 @@ def _activation_gate(stored: Structure, expected: Expected, backend: str, functi
     has = ", ".join(f"{count} {kind}" for kind, count in have.items()) or "none"
     if fitting:
         chosen, total = max(fitting, key=lambda one: (have & one[1]).total())
-        others = [f"{truth} as {kind}" for truth, kind in chosen.items() if truth != kind and kind in have]
+        others = [f"{own} as {kind}" for own, kind in chosen.items() if own != kind and kind in have]
         others += [f"{kind} as a formula" for kind in (*formulas, *(total - have))]
         detail = has + (f"; computed by design: {', '.join(others)}" if others else "")
     else:
-        wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
-        detail = f"the file has {has}; each of its {functions} functions should have {wanted}"
+        due = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+        detail = f"the file has {has}; each of its {functions} functions should have {due}"
     return GateResult(name="activation", bound=None, found=None, passed=bool(fitting), detail=detail)
 
 

@@ -20,7 +20,7 @@ from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.formats.rounding import SMALLEST_STEP, Rounding
-from pipeline.formats.structure import Constant, Steps
+from pipeline.formats.structure import Constant, StaticScales
 from pipeline.schemes import Granularity, Stored
 
 Array = NDArray[np.float32]
@@ -32,7 +32,7 @@ _TRIED = 4
 """Forms compared in full: int8's rounding may hide whether a norm is folded into a weight."""
 _PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "int4": 4, "palette4": 5}
 _BOTH_ENDS = 4
-"""Numbers in `Steps` where the output is int8 too: scale and zero point of a linear's input and of its output."""
+"""Numbers in `StaticScales` if the output is int8 too: scale and zero point of a linear's input and its output."""
 _CHOSEN: tuple[Stored, ...] = ("palette6", "int4", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
@@ -66,7 +66,7 @@ class Form:
     places: NDArray[np.int64] | None = None
     """For a table that is looked up at conversion, each number's index. A file may hold the part for its length."""
     rounding: Rounding | None = None
-    """Rounding to int8, where it is not the backend's."""
+    """Rounding to int8, where it is not the format's."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class Expected:
     activations: tuple[str, ...]
     calls: tuple[tuple[str, tuple[int, ...]], ...]
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
-    static: Mapping[str, Steps] = field(default_factory=dict)
+    static: Mapping[str, StaticScales] = field(default_factory=dict)
     """Scale and zero point of the input and output of each static int8 linear, by name."""
     one_scale: bool = False
     """Whether the weights of these linears have one scale per tensor."""
@@ -236,14 +236,14 @@ class Match:
     """Largest distance, as a multiple of the allowed one."""
     worst: tuple[int, ...]
     found: float
-    wanted: float
+    reference: float
 
     def describe(self) -> str:
         """Return a message with the number of wrong elements and the worst one."""
         where = f"row {self.worst[0]}" + "".join(f", column {axis}" for axis in self.worst[1:])
         return (
             f"{self.form.label}: {self.off} of {self.size} elements are not the checkpoint's, "
-            f"the worst in {where}: {self.found:.6g} instead of {self.wanted:.6g}"
+            f"the worst in {where}: {self.found:.6g} instead of {self.reference:.6g}"
         )
 
 
@@ -274,14 +274,14 @@ def best_match(constant: Constant, forms: Sequence[Form], precision: Precision) 
 
 
 def _fits(shape: tuple[int, ...], form: Form, *, turned: bool) -> bool:
-    wanted = tuple(size for size in form.shape if size != 1)
+    due = tuple(size for size in form.shape if size != 1)
     if turned:
-        return len(shape) == 2 and shape[::-1] == wanted
-    if len(shape) != len(wanted) or len(shape) < 2:
-        return shape == wanted
+        return len(shape) == 2 and shape[::-1] == due
+    if len(shape) != len(due) or len(shape) < 2:
+        return shape == due
     if form.places is not None:
-        return shape[:-2] == wanted[:-2] and shape[-1] == shape[-2] <= wanted[-1]
-    return shape == wanted or (form.prefix and len(shape) == 2 and shape[1] == wanted[1] and shape[0] < wanted[0])
+        return shape[:-2] == due[:-2] and shape[-1] == shape[-2] <= due[-1]
+    return shape == due or (form.prefix and len(shape) == 2 and shape[1] == due[1] and shape[0] < due[0])
 
 
 def _sample(values: Array) -> tuple[NDArray[np.int64], ...]:
@@ -306,70 +306,70 @@ def _distance(known: Array, form: Form, index: tuple[NDArray[np.int64], ...], *,
 
 def _compare(values: Array, form: Form, stored: Stored, precision: Precision) -> Match:
     """Compare element by element; `values` have the form's layout or are its first rows."""
-    wanted = form.values
+    reference = form.values
     if form.prefix and values.ndim == 2:
-        wanted = wanted[: len(values)]
+        reference = reference[: len(values)]
     elif form.places is not None:
-        wanted = wanted[..., : values.shape[-1], : values.shape[-1]]
-    values = values.reshape(wanted.shape)
+        reference = reference[..., : values.shape[-1], : values.shape[-1]]
+    values = values.reshape(reference.shape)
     storage = precision.of(form, stored)
     # Beside int4 weights, int8 was chosen by the quantiser, like those.
     rounds = storage == "int8" and precision.tables == "int8"
-    largest = _largest(wanted, form, precision) if rounds else None
-    allowed = _allowed(wanted, form, largest, storage, precision)
+    largest = _largest(reference, form, precision) if rounds else None
+    allowed = _allowed(reference, form, largest, storage, precision)
     # In place: the largest table has twelve million elements.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        distance = np.abs(values - wanted)
+        distance = np.abs(values - reference)
         outside = ~(distance <= allowed)
         if stored in _CHOSEN and storage != stored:
             # Fewer bits than the scheme promised.
             outside[...] = True
         if largest is not None:
             # Half a step hides a scale that is off by a bit.
-            outside |= values != (form.rounding or precision.rounding).of(wanted, largest)
+            outside |= values != (form.rounding or precision.rounding).of(reference, largest)
         off = int(np.count_nonzero(outside))
         np.divide(distance, allowed, out=distance)
     distance[np.isnan(distance)] = 0
     distance[outside & ~(distance > 1)] = np.inf
     worst = np.unravel_index(int(distance.argmax()), distance.shape)
     place = tuple(int(axis) for axis in worst)
-    return Match(form, off, values.size, float(distance[worst]), place, float(values[worst]), float(wanted[worst]))
+    return Match(form, off, values.size, float(distance[worst]), place, float(values[worst]), float(reference[worst]))
 
 
-def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
+def _largest(reference: Array, form: Form, precision: Precision) -> Array:
     """Return the largest magnitude among the elements that share a scale, in a shape that broadcasts."""
     # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
     one_scale = precision.granularity == "tensor" or (form.prefix and precision.vectors == "float16")
-    largest: Array = np.abs(wanted).max(axis=None if one_scale else tuple(range(1, wanted.ndim)), keepdims=True)
+    largest: Array = np.abs(reference).max(axis=None if one_scale else tuple(range(1, reference.ndim)), keepdims=True)
     return largest
 
 
-def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
+def _allowed(reference: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
     """Return the largest distance allowed for each element, in a shape that broadcasts.
 
     Weights that the quantiser chose must match exactly: the quantised checkpoint has the same. In half precision, an
     8-bit code times its scale is rounded to that.
     """
-    allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
+    allowed: Array = np.zeros((1,) * reference.ndim, np.float32) if form.error is None else form.error
     base = precision.vectors
     if storage == "float16" or (storage == "int8" and largest is None and base == "float16"):
-        allowed = allowed + _half_unit(wanted)
+        allowed = allowed + _half_unit(reference)
         if base == "float16":
-            allowed[np.abs(wanted) < _HALF_SMALLEST] = _HALF_SMALLEST
+            allowed[np.abs(reference) < _HALF_SMALLEST] = _HALF_SMALLEST
     elif largest is not None:
         step = np.maximum(largest / np.float32(127), np.float32(SMALLEST_STEP)).astype(np.float32)
         allowed = allowed + step * np.float32((1 + _INT8_SLACK) / 2)
         if base == "float16":
-            slack: Array = np.abs(wanted) * np.float32(_HALF_SLACK) + np.float32(_HALF_SMALLEST)
+            slack: Array = np.abs(reference) * np.float32(_HALF_SLACK) + np.float32(_HALF_SMALLEST)
             allowed = allowed + slack
     return allowed
 
 
-def _half_unit(wanted: Array) -> Array:
+def _half_unit(reference: Array) -> Array:
     """Return half a unit in the last place of half precision: 2^-11 of the leading bit; below 2^-14 it is constant.
 
     By the bits of float32, whose exponent has a bias of 127: twelve million logarithms would take a second.
     """
-    exponent = np.maximum((np.ascontiguousarray(wanted).view(np.int32) >> 23) & 0xFF, 127 - 14) - 11
+    exponent = np.maximum((np.ascontiguousarray(reference).view(np.int32) >> 23) & 0xFF, 127 - 14) - 11
     half: Array = (exponent << 23).view(np.float32)
     return half

@@ -108,7 +108,11 @@ class _Graph:
             # Rows that were looked up at conversion are an addend, too.
             table = not self._needs(call)
             mine = [
-                [form for form in one.forms if _module(form) == name and (table or _plays(form, one.role))]
+                [
+                    form
+                    for form in one.forms
+                    if _module(form) == name and (table or one.role in (None, form.tensor.rpartition(".")[2]))
+                ]
                 for one in read
             ]
             if all(mine):
@@ -194,10 +198,6 @@ class _Graph:
 
     def _named(self, calls: Iterable[int]) -> str:
         return " and ".join(self.expected.calls[number][0] for number in sorted(calls)) or "the inputs"
-
-
-def _plays(form: Form, role: Role | None) -> bool:
-    return role is None or form.tensor.rpartition(".")[2] == role
 
 
 def _module(form: Form) -> str:

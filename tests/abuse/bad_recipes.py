@@ -21,7 +21,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "prune": {"compute": 0.5},
     "factorise": {"embedding": {"rank": 8}},
     "distil": {"losses": {"sentence_mse": 1.0}, "dataset": "stsb"},
-    "targets.BACKEND": {"schemes": ["fp32"]},
+    "targets.FORMAT": {"schemes": ["fp32"]},
     "targets.coreml": {"schemes": ["fp32"]},
 }
 """What a section needs so that one wrong key is its only fault."""
@@ -74,7 +74,7 @@ def _recipe(section: str, changed: dict[str, Any]) -> Write:
             values["task"] = "classification"
         inside = values
         if section != reference.TOP:
-            whole = section.replace("BACKEND", "litert").replace("SCHEME", "fp32").replace("RECIPE", "minilm")
+            whole = section.replace("FORMAT", "litert").replace("SCHEME", "fp32").replace("RECIPE", "minilm")
             *outer, last = whole.split(".")
             path = ""
             for part in outer:

@@ -136,7 +136,7 @@ def _utf16(text: str, start: int, end: int) -> tuple[int, int]:
 def _runs() -> list[dict[str, Any]]:
     """Write the requests of headless runs, and return how each has to end.
 
-    `wanted` is the last state and a piece of its message; `does` is what the test does meanwhile.
+    `expected` is the last state and a piece of its message; `does` is what the test does meanwhile.
     """
     texts = list(everyday_sentences()[:12])
     good: dict[str, Any] = {

@@ -43,9 +43,9 @@ def check() -> int:
         source = DEMO / "app/src/main/kotlin/pocketbert/app/runners" / runner
         said = _only(source, r'const val VERSION = "([^"]+)"')
         assert said == versions[key], f"{runner} says {said}, and Gradle takes {versions[key]}"
-    wanted = facts.MINIMUM_RUNTIME
-    assert versions["executorch"] == wanted, (
-        f"the app has ExecuTorch {versions['executorch']}, and files ask for {wanted}"
+    expected = facts.MINIMUM_RUNTIME
+    assert versions["executorch"] == expected, (
+        f"the app has ExecuTorch {versions['executorch']}, and files ask for {expected}"
     )
     return compared + 6
 

@@ -20,7 +20,7 @@ from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Estimate, Graph, Input, Node
 from pipeline.planning import run as running
 from pipeline.planning.build import Request
-from pipeline.planning.checkpoints import Until
+from pipeline.planning.checkpoints import StageName
 from pipeline.recipe import loading
 
 pytestmark = [
@@ -59,7 +59,7 @@ def line(tiny_line: TinyLine, tmp_path: Path) -> TinyLine:
     return tiny_line.copy(tmp_path)
 
 
-def run(line: TinyLine, build: Path, until: Until, address: str | None, *targets: str) -> Outcome:
+def run(line: TinyLine, build: Path, until: StageName, address: str | None, *targets: str) -> Outcome:
     from pipeline.execution.ray import Ray
 
     parsed, file = loading.read(str(line.recipe))

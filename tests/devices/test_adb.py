@@ -203,10 +203,10 @@ def test_what_a_runtime_quietly_ran_elsewhere_stands_in_no_table(
     model = finished_model(folder, target)
     said = apps.checked(recipe, folder, target, model, allow_not_run=False, thorough=None)
 
-    def asked(units: str | None) -> shipped.Asked:
+    def asked(units: str | None) -> shipped.TimedFile:
         requests = shipped.requests_of(recipe.benchmark, model, said, ["A text."], device)
         named = [one.model_copy(update={"compute_units": units}) for one in requests]
-        return shipped.Asked(str(target), model, said, named)
+        return shipped.TimedFile(str(target), model, said, named)
 
     def ran(units: str | None) -> list[shipped.Measured]:
         transport = adb.AndroidPhone(device)
@@ -250,7 +250,7 @@ def test_a_cable_that_is_pulled_loses_nothing(made: Path, build: Path, phone: Ph
 
     recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
-    with pytest.raises(DeviceError, match="What was measured so far is kept"):
+    with pytest.raises(DeviceError, match="Finished measurements are kept"):
         shipped.measure(recipe, build, chosen, device, adb.AndroidPhone(device), ["A text."], tell, patience=_PATIENCE)
     app = (phone.home / "app.pid").read_text()
     phone.plug_in()

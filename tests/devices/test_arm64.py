@@ -155,8 +155,8 @@ def test_a_file_that_is_another_model_fails(made: Path, tmp_path: Path) -> None:
     emulator = arm64.find(made / "build", "litert", install=True, note=lambda text: None)
     place = made / "build" / "emulated"
     model = artifact.load(place / "litert-int8_dynamic" / "model")
-    truth = _turned(place / "reference-64", tmp_path / "truth")
-    judged = emulated.judge(model, truth, emulator, ["cortex-a53"], [], tmp_path / "log", lambda what, share: None)
+    reference = _turned(place / "reference-64", tmp_path / "turned")
+    judged = emulated.judge(model, reference, emulator, ["cortex-a53"], [], tmp_path / "log", lambda what, share: None)
     (one,) = judged.processors
     assert one.verdict == "failed"
     assert "is the least" in (one.reason or "")

@@ -21,7 +21,6 @@ from pipeline import tasks
 from pipeline.checkpoint.source import inspect_folder
 from pipeline.compress.distil import stage
 from pipeline.compress.distil.dataset import find_data
-from pipeline.compress.distil.stage import DistilRecord
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import UNPRUNED, DistilSection
 from pipeline.recipe.schema import RENAMED
@@ -53,11 +52,11 @@ def _distil(arguments: argparse.Namespace) -> None:
     data = find_data(section, tasks.get(arguments.task), unpruned, arguments.settings)
     job = stage.job(arguments.student, teacher, arguments.task, section, data, checkpoints)
     model, record = stage.distil(job, launch.print_progress)
-    launch.publish(arguments.out, partial(stage.write, model, record, job.source), partial(_summary, record))
-
-
-def _summary(record: DistilRecord) -> str:
-    return f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}"
+    launch.publish(
+        arguments.out,
+        partial(stage.write, model, record, job.source),
+        lambda: f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}",
+    )
 
 
 def _read(path: Path) -> DistilSection:

@@ -217,8 +217,8 @@ class CandidateFinder:
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
             logits = self._logits(batch, rows, mask)
-            truth = torch.tensor([rows[word.text].ids[word.tokens[0]] for word in batch], device=self.device)
-            loss += nn.functional.cross_entropy(logits, truth, reduction="sum").item()
+            targets = torch.tensor([rows[word.text].ids[word.tokens[0]] for word in batch], device=self.device)
+            loss += nn.functional.cross_entropy(logits, targets, reduction="sum").item()
             best = self._best(logits[:, self._ids])
             result |= {word: self._without(word, texts, ranked) for word, ranked in zip(batch, best, strict=True)}
         if order and check:

@@ -134,8 +134,8 @@ def split_blocks(count: int) -> tuple[Ids, Ids]:
     numbers = np.arange(count)
     last = numbers % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
     last[-1] |= not last.any()
-    held = numbers[last][:_HELD_OUT_MOST]
-    return np.setdiff1d(numbers, held), held
+    held_out = numbers[last][:_HELD_OUT_MOST]
+    return np.setdiff1d(numbers, held_out), held_out
 
 
 def mask_tokens(ids: Ids, block_format: BlockFormat, draw: np.random.Generator) -> tuple[Ids, Ids]:

@@ -40,7 +40,7 @@ def _check_head(context: Context, source: Source) -> None:
     assert section
     if task.uses_head:
         raise RecipeError(
-            f"[head] gives the checkpoint a masked-LM head in the place of the one for {task.name}. Distil on plain "
+            f"[head] gives the checkpoint a masked-LM head instead of the one for {task.name}. Distil on plain "
             "text in a recipe of task embedding first, and let its student be the next recipe's."
         )
     behind = [name for name in ("prune", "factorise", "share") if getattr(context.recipe, name) is not None]

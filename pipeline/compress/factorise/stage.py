@@ -16,7 +16,6 @@ from pipeline.compress.common import (
     calibration_texts,
     refuse_lost_zeros,
 )
-from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
 from pipeline.errors import RecipeError
@@ -57,8 +56,11 @@ def make(
 
     model = load_checkpoint(source, tasks.get(task_name))
     before = _parameters(model)
-    calibration = _batches(model, source, section, texts) if section.weighted else None
-    metrics = factorise_model(model, section, calibration)
+    batches = None
+    if section.weighted:
+        chosen = sample(texts, section.calibration_texts, seed=section.seed)
+        batches = calibration_batches(model, source, chosen, _LENGTH)
+    metrics = factorise_model(model, section, batches)
     shapes.save(model, out)
     tokenizers.copy(source, out)
     return {"parameters_before": before, "parameters": _parameters(model), "weighted": section.weighted, **metrics}
@@ -66,11 +68,6 @@ def make(
 
 def _parameters(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Unlabelled]) -> Batches:
-    chosen = sample(texts, section.calibration_texts, seed=section.seed)
-    return calibration_batches(model, source, chosen, _LENGTH)
 
 
 def trial(section: FactoriseSection, source: Source, task: Task) -> Source:
@@ -115,7 +112,7 @@ def _check(context: Context, source: Source) -> None:
     if start and narrow and section.embedding is not None:
         raise RecipeError(
             f"start.kind = {start.kind!r} puts the embedding table into two factors already. Give "
-            "start.embedding_size in the place of factorise.embedding."
+            "start.embedding_size instead of factorise.embedding."
         )
     if section.feed_forward is not None:
         refuse_lost_zeros(context, "factorise")

@@ -1,7 +1,7 @@
 """Prune stage: a folder in Hugging Face layout and calibration texts become a folder of a smaller dense student.
 
 `stage` runs and tries it; `pruning` joins its steps: `checks`, `importance`, `search`, `selection`, `removal`,
-`reconstruction`. It may import checkpoint, text, data, train and the LiteRT backend; importing it imports nothing
+`reconstruction`. It may import checkpoint, text, data, train and the LiteRT format; importing it imports nothing
 heavy.
 """
 

@@ -99,19 +99,19 @@ def pass_layer(layer: Layer, state: LayerInput) -> LayerInput:
     return replace(state, hidden=output[0] if isinstance(output, tuple) else output)
 
 
-def relative_error(truth: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
-    """Return ‖states − truth‖ / ‖truth‖ over the hidden states of all tokens; `truth` is the reference."""
+def relative_error(reference: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
+    """Return ‖states − reference‖ / ‖reference‖ over the hidden states of all tokens."""
     difference = total = 0.0
-    for full, pruned in zip(truth, states, strict=True):
+    for full, pruned in zip(reference, states, strict=True):
         difference += float((pruned.hidden - full.hidden)[full.present].double().square().sum())
         total += float(full.hidden[full.present].double().square().sum())
     return float((difference / total) ** 0.5)
 
 
-def cosine_distance(truth: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
+def cosine_distance(reference: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
     """Return the mean over tokens of one minus the cosine of the two models' hidden states."""
     distances = [
         1 - functional.cosine_similarity(full.hidden, pruned.hidden, dim=-1)[full.present]
-        for full, pruned in zip(truth, states, strict=True)
+        for full, pruned in zip(reference, states, strict=True)
     ]
     return float(torch.cat(distances).mean())

@@ -44,12 +44,12 @@ def select_layers(model: Any, batches: Batches, keep: int | Sequence[int]) -> li
         return kept[:keep]
     with torch.no_grad():
         start = first_layer_inputs(model, batches)
-        truth = _pass_layers(model, start, kept)
+        reference = _pass_layers(model, start, kept)
         while len(kept) > keep:
             tell("layers", 0.1 * (len(every) - len(kept)) / (len(every) - keep))
             changes, before = {}, start
             for position, number in enumerate(kept):
-                changes[number] = cosine_distance(truth, _pass_layers(model, before, kept[position + 1 :]))
+                changes[number] = cosine_distance(reference, _pass_layers(model, before, kept[position + 1 :]))
                 before = _pass_layers(model, before, [number])
             kept.remove(min(kept, key=lambda number: changes[number]))
     return kept
@@ -85,17 +85,14 @@ def select_hidden_columns(
     Source: Molchanov et al. 2019, for gates that belong together across residual connections.
     """
     if importance == "magnitude":
-        scores = _column_norms(model)
+        names = [name for several in INPUT_LINEARS.values() for name in several]
+        weights = [layer.get(name).weight.detach() for layer in layers.layers(model) for name in names]
+        scores = torch.stack([weight.double().square().sum(0) for weight in weights]).sum(0).sqrt()
     else:
         gradients = _column_gradients(model, task, batches, seed)
         scores = (gradients.abs() if importance == "taylor" else gradients.square()).mean(0)
     best = torch.argsort(-scores, stable=True)[:hidden_size]
     return np.sort(best.numpy())
-
-
-def _column_norms(model: Any) -> torch.Tensor:
-    linears = [layer.get(name) for layer in layers.layers(model) for names in INPUT_LINEARS.values() for name in names]
-    return torch.stack([linear.weight.detach().double().square().sum(0) for linear in linears]).sum(0).sqrt()
 
 
 def _column_gradients(model: Any, task: Task, batches: Batches, seed: int) -> torch.Tensor:

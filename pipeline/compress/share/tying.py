@@ -50,7 +50,8 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
     every = [sublayer_tensors(layer, kind) for layer in group]
     aligned = every
     if kind != "attention" or not group[0].layout.fixed_heads:
-        aligned = [align(tensors, every[0], kind, _columns_each(group[0], kind)) for tensors in every]
+        columns = group[0].head_size if kind == "attention" else 1
+        aligned = [align(tensors, every[0], kind, columns) for tensors in every]
     shared = aligned[_OWNERS[start](len(group))]
     if start == "average":
         shared = {name: torch.stack([one[name] for one in aligned]).mean(0) for name in shared}
@@ -108,10 +109,6 @@ def _by_structure(tensors: Mapping[str, torch.Tensor], kind: SublayerKind, size:
     blocks.append(tensors[f"{OUTPUT_LINEAR[kind]}.weight"].T)
     count = len(blocks[0]) // size
     return torch.cat([block.reshape(count, -1) for block in blocks], 1)
-
-
-def _columns_each(layer: Layer, kind: SublayerKind) -> int:
-    return layer.head_size if kind == "attention" else 1
 
 
 def _fill(layer: Layer, tensors: Tensors, kind: SublayerKind) -> None:

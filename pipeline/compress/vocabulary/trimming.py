@@ -145,23 +145,23 @@ def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], t
     both = zip(texts, _encodings(vocabulary.tokenizer, texts), _encodings(tokenizer, texts), strict=True)
     for text, old, new in both:
         ids_now = np.array(new.ids, np.int64)
-        truth = new_ids[np.array(old.ids, np.int64)]
+        kept_ids = new_ids[np.array(old.ids, np.int64)]
         changes.texts += 1
         changes.words += len(set(old.word_ids))
-        changes.tokens_before += len(truth)
+        changes.tokens_before += len(kept_ids)
         changes.tokens += len(ids_now)
         if unknown is not None:
             changes.unknown_before += old.ids.count(unknown)
             changes.unknown += new.ids.count(ids[unknown])
-        if not np.array_equal(truth, ids_now):
+        if not np.array_equal(kept_ids, ids_now):
             changes.texts_changed += 1
-            changes.words_changed += _words_changed(old, truth, new, ids_now)
+            changes.words_changed += _words_changed(old, kept_ids, new, ids_now)
             changes.example = changes.example or text
     return changes
 
 
-def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
-    before, after = (_by_word(one, numbers) for one, numbers in ((old, truth), (new, ids)))
+def _words_changed(old: Encoding, kept_ids: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
+    before, after = (_by_word(one, numbers) for one, numbers in ((old, kept_ids), (new, ids)))
     return sum(before.get(word) != after.get(word) for word in before | after)
 
 
@@ -184,7 +184,11 @@ def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
     Raises:
         StudentError: there is no embedding table, or a tensor of its size that is not known here.
     """
-    _write_weights(source, trimmed, out)
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    kept = keep_tokens(load_file(source / WEIGHTS), torch.tensor(sorted(trimmed.ids)), str(source / WEIGHTS))
+    save_file(kept, out / WEIGHTS, metadata={"format": "pt"})
     trimmed.tokenizer.save(str(out / "tokenizer.json"))
     _write_config(source, trimmed, out)
     _write_settings(source, trimmed, out)
@@ -192,14 +196,6 @@ def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
     before = sum((source / name).stat().st_size for name in names if (source / name).is_file())
     saved = before - sum((out / name).stat().st_size for name in names)
     return trimmed.metrics | {"bytes_saved": saved}
-
-
-def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    kept = keep_tokens(load_file(source / WEIGHTS), torch.tensor(sorted(trimmed.ids)), str(source / WEIGHTS))
-    save_file(kept, out / WEIGHTS, metadata={"format": "pt"})
 
 
 def keep_tokens(

@@ -13,7 +13,7 @@ from pipeline.formats.checked import checked
 from pipeline.formats.coreml import static
 from pipeline.formats.coreml.convert import METADATA_PREFIX
 from pipeline.formats.signature import Function, Tensor
-from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure
+from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, StaticScales, Structure
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, parameter, weights
 from pipeline.mil.package import Operation
@@ -106,18 +106,18 @@ def structure(file: Path) -> Structure:
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
-    steps: list[Steps] = []
-    by_linear: dict[str, dict[str, Steps | None]] = {}
+    static_scales: list[StaticScales] = []
+    by_linear: dict[str, dict[str, StaticScales | None]] = {}
     denied: list[tuple[str, Denied]] = []
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
         denied += [(one.kind, why) for one in program.operations if (why := _denied(one.kind))]
-        linears = tuple(static.steps(package, program, sources))
+        linears = tuple(static.static_scales(package, program, sources))
         names = (operation.name for operation in program.operations if operation.kind == "linear")
         by_linear[name] = dict(zip(names, linears, strict=True))
         arithmetic += ["float" if one is None else "static_int8" for one in linears]
-        steps += [one for one in linears if one is not None]
+        static_scales += [one for one in linears if one is not None]
         for operation in program.operations:
             if operation.kind == "layer_norm":
                 epsilon = parameter(package, sources, operation, "epsilon")
@@ -135,14 +135,16 @@ def structure(file: Path) -> Structure:
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every, by_linear[name]).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
-        steps=tuple(steps),
+        static_scales=tuple(static_scales),
         denied=tuple(denied),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 
 
-def _flow(package: Package, function: str, every: Sequence[Weight], steps: Mapping[str, Steps | None]) -> Flow:
-    """Follow the values of a function; the keys of weights are their identities, those of `steps` linears' names."""
+def _flow(
+    package: Package, function: str, every: Sequence[Weight], static_scales: Mapping[str, StaticScales | None]
+) -> Flow:
+    """Follow the values of a function; weights are keyed by identity, `static_scales` by linear."""
     flow = Flow()
     sources = constants(package.program(function))
     by_reader: dict[str, list[Weight]] = {}
@@ -159,7 +161,10 @@ def _flow(package: Package, function: str, every: Sequence[Weight], steps: Mappi
         values = [one for given in operation.arguments.values() for one in given if isinstance(one, str)]
         roles: dict[object, Role | None] = {id(weight): _role(operation, weight, sources) for weight in held}
         flow.operation(
-            [*values, *map(id, held)], [output.name for output in operation.outputs], roles, steps.get(operation.name)
+            [*values, *map(id, held)],
+            [output.name for output in operation.outputs],
+            roles,
+            static_scales.get(operation.name),
         )
     return flow
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from pipeline.errors import ToolchainError
-from pipeline.formats.structure import Steps
+from pipeline.formats.structure import StaticScales
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, parameter
 from pipeline.mil.package import Operation, Program
@@ -19,7 +19,7 @@ _ABOVE = {"int8": 0, "uint8": 128}
 """Offset of a type's codes from int8's. coremltools takes uint8 where that makes the zero point 0."""
 
 
-def steps(package: Package, program: Program, sources: Mapping[str, Source]) -> Iterator[Steps | None]:
+def static_scales(package: Package, program: Program, sources: Mapping[str, Source]) -> Iterator[StaticScales | None]:
     """Yield scale and zero point of each linear's input, or None for an input that is not rounded.
 
     Raises:
@@ -33,7 +33,7 @@ def steps(package: Package, program: Program, sources: Mapping[str, Source]) -> 
             raise ToolchainError(f"{operation.kind} {operation.name} reads what was rounded, and is no linear.")
         if operation.kind == "linear":
             multiplied_out = _maker(operation, "x", makers)
-            yield _steps(package, sources, multiplied_out, makers) if multiplied_out else None
+            yield _static_scales(package, sources, multiplied_out, makers) if multiplied_out else None
     if kinds.keys() & set(program.outputs):
         raise ToolchainError(f"{program.name} gives what was rounded, and is no linear.")
 
@@ -45,22 +45,26 @@ def _maker(operation: Operation, argument: str, makers: Mapping[str, Operation])
     return found if found and found.kind in _READ_BY else None
 
 
-def _steps(
+def _static_scales(
     package: Package, sources: Mapping[str, Source], multiplied_out: Operation, makers: Mapping[str, Operation]
-) -> Steps:
+) -> StaticScales:
     rounded = _maker(multiplied_out, "input", makers)
     declared = rounded.outputs[0].type if rounded else None
     dtype = declared.dtype.name if declared else None
     if rounded is None or dtype not in _ABOVE or parameter(package, sources, rounded, "output_dtype") != dtype:
         raise ToolchainError(f"{multiplied_out.name} multiplies out what is not rounded as it declares.")
-    one, other = (_grid(package, sources, operation) for operation in (rounded, multiplied_out))
+    one, other = (_scale_zero_point(package, sources, operation) for operation in (rounded, multiplied_out))
     if one is None or one != other:
-        raise ToolchainError(f"{multiplied_out.name} multiplies out by other steps than {rounded.name} rounds to.")
+        raise ToolchainError(
+            f"{multiplied_out.name} dequantises with another scale or zero point than {rounded.name} rounds with."
+        )
     scale, zero_point = one
     return scale, zero_point - _ABOVE[dtype]
 
 
-def _grid(package: Package, sources: Mapping[str, Source], operation: Operation) -> tuple[float, int] | None:
+def _scale_zero_point(
+    package: Package, sources: Mapping[str, Source], operation: Operation
+) -> tuple[float, int] | None:
     """Return the scale and zero point of an operation; None if it has several."""
     scale, zero_point = (parameter(package, sources, operation, name) for name in ("scale", "zero_point"))
     if np.ndim(scale) or np.ndim(zero_point) or "axis" in operation.arguments:  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pipeline.errors import ToolchainError
 from pipeline.formats.executorch import codes
 from pipeline.formats.executorch.flows import QUANTISED, plain_value
 from pipeline.formats.flatbuffer import Schema, Table
-from pipeline.formats.structure import Activation, Steps, check_bias
+from pipeline.formats.structure import Activation, StaticScales, check_bias
 from pipeline.schemes import Arithmetic, Stored
 
 _NAMED = 2**64 - 1
@@ -64,9 +64,9 @@ class Graph:
             value = quantised.get(linear["input1_id"])
             yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
 
-    def steps(self) -> dict[int, Steps]:
+    def static_scales(self) -> dict[int, StaticScales]:
         """Return the scales and zero points of input and output of each static int8 linear, by its position."""
-        found: dict[int, Steps] = {}
+        found: dict[int, StaticScales] = {}
         known = {
             number: value["quant_params"]
             for number, value in self._quantised().items()

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pipeline.formats.flatbuffer import Table
-from pipeline.formats.rounded import Grid, Rounded, What
-from pipeline.formats.structure import Flow, Role, Steps
+from pipeline.formats.rounded import Rounded, ScaleZeroPoint, What
+from pipeline.formats.structure import Flow, Role, StaticScales
 from pipeline.schemes import Stored
 
 _INTERNAL = 2**32 - 1
@@ -63,7 +63,7 @@ class PlanFlow(Flow):
         made = [number for number in tensors if number not in self._known]
         self._known.update(made)
         # An int8 value between two delegates.
-        if read := {number: self.rounded.grid(number) for number in tensors if number in self.rounded}:
+        if read := {number: self.rounded.scale_zero_point(number) for number in tensors if number in self.rounded}:
             what: What = "moves" if name == _VIEW else "other"
             self.rounded.operation(name, what, read, dict.fromkeys(made, next(iter(read.values()))))
         roles: dict[object, Role | None] = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
@@ -89,7 +89,7 @@ class DelegateFlow:
     def __init__(self, flow: PlanFlow, number: int, arguments: list[int]) -> None:
         self._flow, self._number, self._arguments = flow, number, arguments
         self._outside: dict[int, int] = {}
-        self._grids: dict[int, Grid] = {}
+        self._grids: dict[int, ScaleZeroPoint] = {}
         """Scale and zero point of each value that is int8 over a fixed range at run time, by id."""
 
     def add(self, tensor: Table) -> None:
@@ -107,7 +107,7 @@ class DelegateFlow:
         plain = plain_value(tensor)
         self._flow.constant((self._number, plain["id_out"]), key)
 
-    def operation(self, kind: str | None, node: Table, steps: Steps | None) -> None:
+    def operation(self, kind: str | None, node: Table, static_scales: StaticScales | None) -> None:
         """Add a node, whose fields name its inputs and outputs, with scales and zero points if it is static int8."""
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
@@ -123,7 +123,7 @@ class DelegateFlow:
             read.values(),
             [self._value(node[name]) for name in made],
             {read[name]: role.get(name) for name in read},
-            steps,
+            static_scales,
         )
 
     def _value(self, number: int) -> object:

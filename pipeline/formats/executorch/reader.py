@@ -18,7 +18,7 @@ from pipeline.formats.executorch.delegate import Graph
 from pipeline.formats.executorch.flows import LAYER_NORM, TABLES, PlanFlow
 from pipeline.formats.flatbuffer import Schema, Table
 from pipeline.formats.signature import Function, Tensor
-from pipeline.formats.structure import Activation, Constant, Denied, Flow, Steps, Structure
+from pipeline.formats.structure import Activation, Constant, Denied, Flow, StaticScales, Structure
 from pipeline.schemes import Arithmetic, Stored
 
 _IDENTIFIER = b"ET12"
@@ -74,7 +74,7 @@ def structure(file: Path) -> Structure:
         uses=tuple(flow.numbered(order) for flow in reader.flows if flow.uses),
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
-        steps=tuple(reader.steps),
+        static_scales=tuple(reader.static_scales),
         denied=tuple(reader.denied),
     )
 
@@ -148,7 +148,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
-    steps: list[Steps] = field(default_factory=list)
+    static_scales: list[StaticScales] = field(default_factory=list)
     denied: list[tuple[str, Denied]] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
@@ -244,8 +244,8 @@ class _Reader:
         graph = Graph(payload, self.delegate_schema, self.program.named_data)
         self.activations += graph.activations()
         self.arithmetic += graph.arithmetic()
-        steps = graph.steps()
-        self.steps += steps.values()
+        static_scales = graph.static_scales()
+        self.static_scales += static_scales.values()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
             tensor = value["xvalue_union"]
@@ -257,7 +257,7 @@ class _Reader:
             inner.add(tensor)
         for node in graph.table["xnodes"]:
             one = node["xnode_union"]
-            inner.operation(node.member("xnode_union"), one, steps.get(one.position))
+            inner.operation(node.member("xnode_union"), one, static_scales.get(one.position))
 
 
 def _scalar(tensor: Table) -> str:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import ToolchainError
 from pipeline.formats.checked import check_identifier, checked
-from pipeline.formats.litert.rounding import follow, grid
+from pipeline.formats.litert.rounding import follow, scale_zero_point
 from pipeline.formats.litert.scales import by_axis, by_blocks
 from pipeline.formats.rounded import Rounded
 from pipeline.formats.signature import Function, Tensor
-from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure, check_bias
+from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, StaticScales, Structure, check_bias
 from pipeline.schemes import Arithmetic, Stored
 
 _IDENTIFIER = b"TFL3"
@@ -126,7 +126,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
-    steps: list[Steps] = field(default_factory=list)
+    static_scales: list[StaticScales] = field(default_factory=list)
     denied: list[tuple[str, Denied]] = field(default_factory=list)
 
     def structure(self) -> Structure:
@@ -139,7 +139,7 @@ class _Reader:
             uses=tuple(flow.numbered(order) for flow in self.flows),
             numbers=tuple(self.numbers.values()),
             arithmetic=tuple(self.arithmetic),
-            steps=tuple(self.steps),
+            static_scales=tuple(self.static_scales),
             denied=tuple(self.denied),
         )
 
@@ -180,13 +180,13 @@ class _Reader:
         rounded, int8 = Rounded(), graph.int8()
         for operation in graph.operations:
             follow(rounded, operation.kind, operation.inputs, operation.outputs, int8)
-            steps = list(graph.steps(operation))
-            self.steps += steps
+            static_scales = list(graph.static_scales(operation))
+            self.static_scales += static_scales
             flow.operation(
                 (number for number in operation.inputs if number >= 0),
                 operation.outputs,
                 dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
-                *steps,
+                *static_scales,
             )
             self.arithmetic += graph.arithmetic(operation)
             self.epsilons += graph.epsilon(operation)
@@ -331,10 +331,12 @@ class _Graph:
             else:
                 yield "static_int8" if self._type(operation.inputs[0]) == "INT8" else "dynamic_int8"
 
-    def steps(self, operation: _Operation) -> Iterator[Steps]:
+    def static_scales(self, operation: _Operation) -> Iterator[StaticScales]:
         """Yield scale and zero point of a static int8 linear's input and of its output."""
         if "static_int8" in self.arithmetic(operation):
-            read, made = (grid(self.tensors[number]) for number in (operation.inputs[0], operation.outputs[0]))
+            read, made = (
+                scale_zero_point(self.tensors[number]) for number in (operation.inputs[0], operation.outputs[0])
+            )
             weight, *biases = operation.inputs[1:3]
             for bias in (one for one in biases if one >= 0 and self._type(one) == "INT32"):
                 scales, own = (self.tensors[number].Quantization().ScaleAsNumpy() for number in (weight, bias))

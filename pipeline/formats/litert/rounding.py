@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.errors import ToolchainError
-from pipeline.formats.rounded import Grid, Rounded, What
+from pipeline.formats.rounded import Rounded, ScaleZeroPoint, What
 
 _WHAT: Mapping[str, What] = {
     "QUANTIZE": "rounds",
@@ -15,7 +15,7 @@ _WHAT: Mapping[str, What] = {
 }
 
 
-def grid(tensor: Any) -> Grid:
+def scale_zero_point(tensor: Any) -> ScaleZeroPoint:
     """Return the scale and the zero point of a tensor that is int8 at run time.
 
     Raises:
@@ -37,5 +37,8 @@ def follow(rounded: Rounded, kind: str, read: Iterable[int], made: Iterable[int]
         made: indices of its outputs.
         tensors: the tensors that are int8 at run time, by index.
     """
-    int8 = [{number: grid(tensors[number]) for number in numbers if number in tensors} for numbers in (read, made)]
+    int8 = [
+        {number: scale_zero_point(tensors[number]) for number in numbers if number in tensors}
+        for numbers in (read, made)
+    ]
     rounded.operation(kind, _WHAT.get(kind, "other"), *int8)

@@ -341,8 +341,8 @@ def _reasons(peers: list[dict[str, Any]]) -> Iterator[str]:
             continue
         got = "an exception" if smallest["got"] is None else _code(" ".join(smallest["got"]))
         text = _code(smallest["first"]) + (f" with {_code(smallest['second'])}" if smallest["second"] else "")
-        wanted = _code(" ".join(smallest["wanted"]))
-        yield f"| {known.label} | {text} | {wanted} | {got} | {known.why} |"
+        expected = _code(" ".join(smallest["wanted"]))
+        yield f"| {known.label} | {text} | {expected} | {got} | {known.why} |"
 
 
 def _smallest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -373,7 +373,7 @@ def _faults() -> Iterator[Fault]:
         yield Fault(name, what, "file", edit, OUTLIERS, cells, _without(cells), stops=refused)
     what, no_steps = "a bias has half as many steps, and says that they are larger", {"coreml": "its biases are floats"}
     yield Fault(
-        "bias_steps_doubled", what, "file", bias_steps_doubled, OUTLIERS, _INTEGER_BIAS, no_steps, stops="other steps"
+        "bias_steps_doubled", what, "file", bias_steps_doubled, OUTLIERS, _INTEGER_BIAS, no_steps, stops="another scale"
     )
     for student, what in ((TRAINED, "untrained"), (OUTLIERS, "trained")):
         said = f"the {what} checkpoint is in the place of the other one"

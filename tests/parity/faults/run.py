@@ -18,7 +18,7 @@ from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, Order, digest_of
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
-from pipeline.quantize.stage import Wanted
+from pipeline.quantize.stage import QuantiseRequest
 from pipeline.schemes import SCHEMES
 from pipeline.verify import stage as verify
 
@@ -130,8 +130,10 @@ def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = Non
     target = model.manifest.params["target"]
     backend, _, scheme = target.partition("-")
     gates = SCHEMES[scheme].gates[tasks.get(clean.which.task).output_kind]
-    wanted = Wanted(trained=planting.is_trained(scheme, settings.SETTINGS[clean.which.setting].training_steps))
-    asked = verify.Asked(Target(backend, scheme), gates, clean.which.random_weights, thorough=True, checkpoint=wanted)
+    wanted = QuantiseRequest(trained=planting.is_trained(scheme, settings.SETTINGS[clean.which.setting].training_steps))
+    asked = verify.VerifyRequest(
+        Target(backend, scheme), gates, clean.which.random_weights, thorough=True, checkpoint=wanted
+    )
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
         of = quantised.path if isinstance(quantised, Artifact) else quantised

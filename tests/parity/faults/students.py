@@ -136,7 +136,7 @@ def _corpus() -> list[str]:
 
 
 def _write(which: Student, folder: Path) -> None:
-    """Write a lively checkpoint: config and weights."""
+    """Write a randomised checkpoint: config and weights."""
     import torch
     import transformers
 
@@ -155,12 +155,12 @@ def _write(which: Student, folder: Path) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             gain = _UNNORMED if which.architecture == "mobilebert" else 1.0
-            parameter.copy_(_lively(name, torch.randn(parameter.shape, generator=generator), gain))
+            parameter.copy_(_randomised(name, torch.randn(parameter.shape, generator=generator), gain))
     tensors = {name: tensor.to(getattr(torch, setting.dtype)) for name, tensor in model.state_dict().items()}
     model.save_pretrained(folder, state_dict=setting.edit(tensors) if setting.edit else tensors)
 
 
-def _lively(name: str, noise: Any, gain: float) -> Any:
+def _randomised(name: str, noise: Any, gain: float) -> Any:
     """Turn unit noise into a parameter of this name; norms get gains around `gain`."""
     lowered = name.lower()
     if name.endswith("bias"):

@@ -62,7 +62,7 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
     if subject.name not in _clean:
         _clean[subject.name] = _held(subject, subject.folder)
     gates = SCHEMES[subject.scheme].gates["embedding"]
-    asked = verify.Asked(Target(subject.name, subject.scheme), gates, random_weights=True)
+    asked = verify.VerifyRequest(Target(subject.name, subject.scheme), gates, random_weights=True)
     with damaged(subject, mutation) as folder, TemporaryDirectory() as scratch:
         make_whole(folder)
         fired = _fired_at_rest(folder, subject, asked)
@@ -86,7 +86,7 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
         return Judged(MISSED, difference) if difference else Judged(HARMLESS, "")
 
 
-def _fired_at_rest(folder: Path, subject: Subject, asked: verify.Asked) -> str | None:
+def _fired_at_rest(folder: Path, subject: Subject, asked: verify.VerifyRequest) -> str | None:
     """Return the first gate that fails before anything is run: verify cannot pass such a file, whatever it gives.
 
     Most flipped bits lie in a weight, and running these files too would take two thirds of the campaign.

@@ -1,4 +1,4 @@
-"""The truth: a checkpoint's outputs in fp32 PyTorch for unpadded rows, and the names of its labels."""
+"""The reference outputs of a checkpoint: fp32 PyTorch on unpadded rows; and the names of its labels."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from pipeline.text.encoding import Row
 _BATCH = 16
 
 
-def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:
+def reference_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:
     """Run a checkpoint over rows; those of one length share a batch, so that none is padded."""
     import torch
 
