@@ -21,7 +21,7 @@ from benchmarks.compare_phones import Phone
 from benchmarks.compare_record import SETTINGS, Cell, Passes
 from benchmarks.peers import texts as sentences_of
 from benchmarks.support_cases import Case, slug, write_source
-from pipeline import artifact
+from pipeline import artifact, atomic
 from pipeline.benchmark import timed
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.stage import measure, of_student, of_target
@@ -125,7 +125,7 @@ def _place(folder: Path, case: Case, target: Target) -> Path:
 
 
 def _write_page() -> None:
-    artifact.write_text(PAGE, "\n".join(compare_page.lines()) + "\n")
+    atomic.write_text(PAGE, "\n".join(compare_page.lines()) + "\n")
 
 
 class _Comparison:

@@ -8,7 +8,8 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.compare_cases import RESULTS
-from pipeline.artifact import digest_of, write_aside
+from pipeline.artifact import digest_of
+from pipeline.atomic import write_aside
 from pipeline.benchmark.paired import Ratio, ratio
 from pipeline.benchmark.record import BenchmarkRecord, LengthTiming
 from pipeline.convert import stage as convert

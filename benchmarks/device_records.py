@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import artifact
+from pipeline import atomic
 from pipeline.cli.progress import print_error
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, PipelineError
 from pipeline.ship import contribution
@@ -35,7 +35,7 @@ def main(given: Sequence[str] | None = None, root: Path = HERE) -> int:
     page = root / PAGE
     stale = not page.is_file() or page.read_text(encoding="utf-8") != text
     if not options.check:
-        artifact.write_text(page, text)
+        atomic.write_text(page, text)
     elif stale:
         print_error(f"{PAGE} is older than the records; `python -m benchmarks.device_records` writes it")
     refused = any(one.reason for one in found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import architectures, tasks
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.checkpoint import source as students
 from pipeline.recipe import loading as recipes
 

@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from benchmarks import trials, trials_record, trials_run, trials_scores
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import Record
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
 from pipeline.execution.local import share_of_cores

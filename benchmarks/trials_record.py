@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks import trials
 from benchmarks.trials import Row, Table, Trial
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.errors import ArtifactError
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs

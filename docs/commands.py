@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.execution import store
+from pipeline import atomic
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_name("commands.toml")
@@ -207,7 +207,7 @@ max_length = 16
 
 def make_sandbox(place: Path) -> None:
     """Make the folder anew in which the commands run, as a user's own folder with a checkpoint in it."""
-    store.remove(place)
+    atomic.remove(place)
     place.mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", place)
     (place / ".venv").symlink_to(sys.prefix)

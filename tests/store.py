@@ -1,14 +1,18 @@
 """Folders that are made once and shared by all workers of a run, or kept for the next run."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from pipeline.execution.store import remove
+from pipeline.artifact import Artifact, Spec
+from pipeline.atomic import remove
+from pipeline.execution import store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TOOLS = ("torch", "transformers", "tokenizers", "executorch", "ai-edge-litert", "ai-edge-quantizer", "litert-torch")
@@ -39,6 +43,29 @@ class Store:
                 make(folder)
                 done.write_text(key, encoding="utf-8")
         return folder
+
+
+def kept(place: Path, spec: Spec, fill: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+    """Return the artifact in a place, made again if it is of another spec: campaigns keep one for each name."""
+    for leftover in place.parent.glob(f".{place.name}.*.new"):
+        remove(leftover)
+    return Artifact(place, store.make(place, spec, fill, []))
+
+
+@contextmanager
+def only_run(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a folder for one process; `waiting` is called once if another one holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waiting()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @cache

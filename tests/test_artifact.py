@@ -1,6 +1,5 @@
 """Artifacts are whole or not there: keys, tampering, kills at any moment, full disks, two runs at once."""
 
-import contextlib
 import fcntl
 import json
 import os
@@ -16,20 +15,21 @@ from typing import Any
 import pytest
 from conftest import environment
 
-from pipeline import artifact
-from pipeline.artifact import MANIFEST, Artifact, Order
+from pipeline import artifact, atomic
+from pipeline.artifact import MANIFEST, Artifact, Spec
 from pipeline.errors import ArtifactError
+from pipeline.execution import store
+from pipeline.execution.store import Store
 
-
-def order_at(place: Path, **changes: Any) -> Order:
-    order = Order(place, "stage", 1, {"size": 3, "names": ["a", "b"]}, {"student": "abc"}, {"torch": "2.13.0"})
-    return replace(order, **changes)
+SPEC = Spec("stage", 1, {"size": 3, "names": ["a", "b"]}, {"student": "abc"}, {"torch": "2.13.0"})
+OLD = replace(SPEC, stage_version=9)
 
 
 def writes(text: str = "one", name: str = "file.txt") -> Callable[[Path], Mapping[str, Any]]:
     """Return a stage that writes a file, one of them in a folder, and gives a metric."""
 
     def make(out: Path) -> Mapping[str, Any]:
+        (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text(text)
         (out / "folder").mkdir()
         (out / "folder" / "inner.bin").write_bytes(b"\0\1")
@@ -58,18 +58,29 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def place(tmp_path) -> Path:
-    return tmp_path / "build" / "thing"
+def kept(tmp_path: Path) -> Store:
+    return Store(tmp_path / "build")
+
+
+def get(kept: Store, spec: Spec, make: Callable[[Path], Mapping[str, Any]]) -> tuple[Artifact, bool]:
+    """Return the artifact of a spec as `push` and `compat` do, with a view `own/thing`."""
+    return kept.get(spec, kept.build / "own" / "thing", make, waiting=lambda: None)
+
+
+def names(kept: Store) -> list[str]:
+    """Return the names in a store, but for the folders of its own."""
+    own = {".locks", ".runs", ".used"}
+    return [path.name for path in kept.root.iterdir() if path.name not in own]
 
 
 @pytest.fixture
-def made(place) -> Artifact:
-    return artifact.build(order_at(place), writes())[0]
+def made(kept: Store) -> Artifact:
+    return get(kept, SPEC, writes())[0]
 
 
 # --- keys --------------------------------------------------------------------------------------------------------
 
-INGREDIENTS = {
+INGREDIENTS: dict[str, Any] = {
     "stage": "other",
     "stage_version": 2,
     "params": {"size": 4, "names": ["a", "b"]},
@@ -79,42 +90,43 @@ INGREDIENTS = {
 
 
 @pytest.mark.parametrize("ingredient", INGREDIENTS)
-def test_each_ingredient_changes_the_key(ingredient, place):
-    assert order_at(place, **{ingredient: INGREDIENTS[ingredient]}).key != order_at(place).key
+def test_each_ingredient_changes_the_key(ingredient):
+    assert replace(SPEC, **{ingredient: INGREDIENTS[ingredient]}).key != SPEC.key
 
 
-def test_every_field_of_an_order_that_decides_content_is_an_ingredient(place):
-    """Not where it lies, nor how its content counts for what is made of it."""
-    assert set(INGREDIENTS) == set(Order.__dataclass_fields__) - {"place", "inexact_files"}
+def test_every_field_of_a_spec_that_decides_content_is_an_ingredient():
+    """Not how its content counts for what is made of it."""
+    assert set(INGREDIENTS) == set(Spec.__dataclass_fields__) - {"inexact_files"}
 
 
-def test_neither_place_nor_time_nor_order_of_keys_changes_the_key(tmp_path, monkeypatch):
-    first = order_at(tmp_path / "a", params={"size": 3, "names": ["a"]}).key
+def test_neither_time_nor_order_of_keys_changes_the_key(tmp_path, monkeypatch):
+    first = replace(SPEC, params={"size": 3, "names": ["a"]}).key
     monkeypatch.setattr(time, "time", lambda: 0.0)
     monkeypatch.chdir(tmp_path)
-    assert order_at(Path("b"), params={"names": ["a"], "size": 3}).key == first
+    assert replace(SPEC, params={"names": ["a"], "size": 3}).key == first
 
 
-def test_the_order_of_a_list_is_content(place):
-    assert order_at(place, params={"names": ["a", "b"]}).key != order_at(place, params={"names": ["b", "a"]}).key
+def test_the_order_of_a_list_is_content():
+    assert replace(SPEC, params={"names": ["a", "b"]}).key != replace(SPEC, params={"names": ["b", "a"]}).key
 
 
-def test_the_schema_version_is_part_of_the_key(place, monkeypatch):
-    before = order_at(place).key
+def test_the_schema_version_is_part_of_the_key(monkeypatch):
+    before = replace(SPEC).key
     monkeypatch.setattr(artifact, "SCHEMA_VERSION", artifact.SCHEMA_VERSION + 1)
-    assert order_at(place).key != before
+    assert replace(SPEC).key != before
 
 
-def test_a_parameter_that_is_not_a_number_is_no_key(place):
+def test_a_parameter_that_is_not_a_number_is_no_key():
     with pytest.raises(ValueError, match="not JSON compliant"):
-        _ = order_at(place, params={"bound": float("nan")}).key
+        _ = replace(SPEC, params={"bound": float("nan")}).key
 
 
 def test_the_digest_is_that_of_the_content_alone(tmp_path):
-    one = artifact.build(order_at(tmp_path / "one"), writes())[0]
-    two = artifact.build(order_at(tmp_path / "two", params={}), writes())[0]
-    other = artifact.build(order_at(tmp_path / "three"), writes("other"))[0]
-    renamed = artifact.build(order_at(tmp_path / "four"), writes(name="renamed.txt"))[0]
+    def built(name: str, make: Callable[[Path], Mapping[str, Any]], **changes: Any) -> Artifact:
+        return Artifact(tmp_path / name, store.make(tmp_path / name, replace(SPEC, **changes), make, []))
+
+    one, two = built("one", writes()), built("two", writes(), params={})
+    other, renamed = built("three", writes("other")), built("four", writes(name="renamed.txt"))
     assert one.digest == two.digest
     assert len({one.digest, other.digest, renamed.digest}) == 3
 
@@ -122,12 +134,13 @@ def test_the_digest_is_that_of_the_content_alone(tmp_path):
 # --- making, keeping, finding out --------------------------------------------------------------------------------
 
 
-def test_made_once_and_kept(made, place):
-    again, was_made = artifact.build(order_at(place), must_not_run)
+def test_made_once_and_kept(made, kept):
+    again, was_made = get(kept, SPEC, must_not_run)
     assert not was_made
     assert again == made
-    assert artifact.load(place) == made
+    assert artifact.load(made.path) == made
     assert made.manifest.metrics == {"length": 3}
+    assert (kept.build / "own" / "thing").resolve() == made.path
 
 
 def test_the_manifest_lists_every_file_with_hash_and_size(made):
@@ -135,22 +148,25 @@ def test_the_manifest_lists_every_file_with_hash_and_size(made):
     assert listed == {"file.txt": (3, 64), "folder/inner.bin": (2, 64)}
 
 
-def test_the_manifest_holds_no_path_of_this_machine(made, place):
-    assert str(place.parent.parent) not in (place / MANIFEST).read_text()
+def test_a_manifest_below_is_a_file_like_any_other(kept):
+    """As in a bundle, whose targets are artifacts of their own."""
+    found, _ = get(kept, SPEC, writes(name=f"below/{MANIFEST}"))
+    assert f"below/{MANIFEST}" in {entry.path for entry in found.manifest.files}
+    (found.path / "below" / MANIFEST).write_text("eno")
+    with pytest.raises(ArtifactError, match=f"below/{MANIFEST} has sha256"):
+        artifact.load(found.path)
 
 
-def test_another_order_makes_it_again(made, place):
-    order = order_at(place, stage_version=2)
-    assert artifact.lookup(order) == (None, "changed inputs or settings")
-    again, was_made = artifact.build(order, writes("two"))
+def test_the_manifest_holds_no_path_of_this_machine(made, tmp_path):
+    assert str(tmp_path) not in (made.path / MANIFEST).read_text()
+
+
+def test_another_spec_is_made_beside_it_and_shown_instead(made, kept):
+    again, was_made = get(kept, OLD, writes("two"))
     assert was_made
-    assert (place / "file.txt").read_text() == "two"
+    assert (kept.build / "own" / "thing" / "file.txt").read_text() == "two"
     assert again.digest != made.digest
-    assert [path.name for path in place.parent.iterdir()] == ["thing"]
-
-
-def test_what_is_new_is_said_to_be_new(place):
-    assert artifact.lookup(order_at(place)) == (None, "new")
+    assert sorted(names(kept)) == kept.keys() == sorted([SPEC.key, OLD.key])
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -171,73 +187,76 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_refused_by_load_and_mended_by_build(damage, made, place):
+def test_damage_is_refused_by_load_and_mended_by_the_store(damage, made, kept):
     change, words = DAMAGES[damage]
-    change(place)
+    change(made.path)
     with pytest.raises(ArtifactError, match=words):
-        artifact.load(place)
-    found, reason = artifact.lookup(order_at(place))
-    assert found is None
-    assert words in reason
+        artifact.load(made.path)
+    assert words in str(kept.damage(SPEC))
 
-    again, was_made = artifact.build(order_at(place), writes())
+    again, was_made = get(kept, SPEC, writes())
     assert was_made
     assert again.digest == made.digest
-    assert artifact.load(place) == again
+    assert artifact.load(made.path) == again
+    assert names(kept) == [SPEC.key]
 
 
-def test_a_finder_file_is_no_damage(made, place):
-    (place / ".DS_Store").write_bytes(b"\0")
-    assert artifact.load(place) == made
+def test_a_finder_file_is_no_damage(made):
+    (made.path / ".DS_Store").write_bytes(b"\0")
+    assert artifact.load(made.path) == made
 
 
-def test_a_file_where_the_artifact_goes_is_replaced(place):
-    place.parent.mkdir(parents=True)
-    place.write_text("a file")
-    assert artifact.build(order_at(place), writes())[1]
-    assert artifact.build(order_at(place, stage_version=2), writes())[1]
-    assert [path.name for path in place.parent.iterdir()] == ["thing"]
+def test_a_file_in_the_place_of_an_artifact_is_replaced(kept):
+    kept.root.mkdir(parents=True)
+    kept.place(SPEC.key).write_text("a file")
+    assert get(kept, SPEC, writes())[1]
+    assert names(kept) == [SPEC.key]
 
 
-def test_a_stage_that_leaves_a_link_makes_nothing(place):
+def test_a_stage_that_leaves_a_link_makes_nothing(kept):
     def links(out: Path) -> Mapping[str, Any]:
         (out / "link").symlink_to("/etc/hostname")
         return {}
 
     with pytest.raises(ArtifactError, match="plain files only"):
-        artifact.build(order_at(place), links)
-    assert list(place.parent.iterdir()) == []
+        get(kept, SPEC, links)
+    assert names(kept) == []
 
 
 # --- errors and kills --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_an_error_in_a_stage_leaves_the_old_artifact(error, made, place):
-    before = content(place.parent)
+def test_an_error_in_a_stage_leaves_what_was_finished_and_shown(error, made, kept):
+    before = content(kept.place(SPEC.key))
     with pytest.raises(type(error)):
-        artifact.build(order_at(place, stage_version=2), fails(error))
-    assert content(place.parent) == before
-    assert artifact.load(place) == made
+        get(kept, OLD, fails(error))
+    assert content(kept.build / "own" / "thing") == before
+    assert names(kept) == [SPEC.key]
+    assert artifact.load(made.path) == made
 
 
-def test_an_error_in_a_new_stage_leaves_nothing(place):
+def test_an_error_while_damage_is_mended_leaves_the_damaged(made, kept):
+    (made.path / "file.txt").write_text("eno")
     with pytest.raises(ValueError, match="broken"):
-        artifact.build(order_at(place), fails(ValueError("broken")))
-    assert list(place.parent.iterdir()) == []
+        get(kept, SPEC, fails(ValueError("broken")))
+    assert (made.path / "file.txt").read_text() == "eno"
+    assert names(kept) == [SPEC.key]
 
 
 def in_a_process(tmp_path: Path, body: str) -> subprocess.Popen[str]:
-    """Start Python that builds `place`; in `body`, `ready()` tells the test and `hang()` waits to be killed."""
+    """Start Python with a store; in `body`, `ready()` tells the test and `hang()` waits to be killed."""
     script = f"""
 import os, resource, signal, sys, threading
 from pathlib import Path
-from pipeline import artifact
-from pipeline.artifact import Order
-place = Path({str(tmp_path / "build" / "thing")!r})
-order = Order(place, "stage", 1, {{"size": 3, "names": ["a", "b"]}}, {{"student": "abc"}}, {{"torch": "2.13.0"}})
+from pipeline.artifact import Spec
+from pipeline.errors import ArtifactError
+from pipeline.execution.store import Store
+kept = Store(Path({str(tmp_path / "build")!r}))
+spec = {SPEC!r}
 def ready(): print("ready", flush=True)
 def hang(): threading.Event().wait()
+def get(make): kept.get(spec, kept.build / "own" / "thing", make, waiting=lambda: print("waits", flush=True))
 {body}
 """
     command = [sys.executable, "-c", script]
@@ -256,56 +275,44 @@ HANGS_IN_MAKE = """
 def make(out):
     (out / "file.txt").write_text("half")
     ready(); hang()
-artifact.build(order, make)
+get(make)
 """
-
-
-def test_killed_in_a_stage_nothing_is_there_and_the_next_build_sweeps(tmp_path, place):
-    kill_when_ready(in_a_process(tmp_path, HANGS_IN_MAKE))
-    assert not place.exists()
-    left = list(place.parent.iterdir())
-    assert [path.name.startswith(".thing.") for path in left] == [True]
-
-    assert artifact.build(order_at(place), writes())[1]
-    assert [path.name for path in place.parent.iterdir()] == ["thing"]
-
-
-def test_killed_in_a_stage_the_old_artifact_stays_and_is_used(tmp_path, place):
-    old = artifact.build(order_at(place, stage_version=9), writes("old"))[0]
-    kill_when_ready(in_a_process(tmp_path, HANGS_IN_MAKE))
-    assert artifact.load(place) == old
-    assert not artifact.build(order_at(place, stage_version=9), must_not_run)[1]
-
-
-# The second rename of `replace` is the one with the new artifact as its source.
-HANGS_BETWEEN_RENAMES = """
-rename = Path.rename
+HANGS_BEFORE_ITS_PLACE = """
+rename = Path.replace
 def hanging(self, target):
     if self.name.endswith(".new"): ready(); hang()
     return rename(self, target)
-Path.rename = hanging
+Path.replace = hanging
 def make(out):
     (out / "file.txt").write_text("new")
     return {}
-artifact.build(order, make)
+get(make)
 """
 
 
-def test_killed_between_the_renames_the_old_artifact_comes_back(tmp_path, place):
-    old = artifact.build(order_at(place, stage_version=9), writes("old"))[0]
-    kill_when_ready(in_a_process(tmp_path, HANGS_BETWEEN_RENAMES))
-    assert not place.exists()
+@pytest.mark.parametrize("hangs", [HANGS_IN_MAKE, HANGS_BEFORE_ITS_PLACE], ids=["in the stage", "before the rename"])
+def test_killed_nothing_half_made_is_there_and_the_next_run_sweeps(hangs, tmp_path, kept):
+    old = get(kept, OLD, writes("old"))[0]
+    kill_when_ready(in_a_process(tmp_path, hangs))
+    assert kept.keys() == [OLD.key]
+    assert len(names(kept)) == 2
+    assert artifact.load(kept.build / "own" / "thing").manifest == old.manifest
 
-    again, was_made = artifact.build(order_at(place, stage_version=9), must_not_run)
-    assert (again, was_made) == (old, False)
+    assert not get(kept, OLD, must_not_run)[1]
+    assert names(kept) == [OLD.key]
+    assert get(kept, SPEC, writes())[1]
 
 
-def test_killed_between_the_renames_the_new_one_is_made_over_the_old(tmp_path, place):
-    artifact.build(order_at(place, stage_version=9), writes("old"))
-    kill_when_ready(in_a_process(tmp_path, HANGS_BETWEEN_RENAMES))
-    assert artifact.build(order_at(place), writes("new"))[1]
-    assert (place / "file.txt").read_text() == "new"
-    assert [path.name for path in place.parent.iterdir()] == ["thing"]
+def test_killed_after_the_rename_it_is_finished(tmp_path, kept):
+    body = """
+def finished(self, key): ready(); hang()
+Store.finished = finished
+get(lambda out: {"bytes": (out / "file.txt").write_text("new")})
+"""
+    kill_when_ready(in_a_process(tmp_path, body))
+    found, was_made = get(kept, SPEC, must_not_run)
+    assert not was_made
+    assert not found.path.stat().st_mode & 0o222
 
 
 # --- files and folders written aside -------------------------------------------------------------------------------
@@ -314,7 +321,7 @@ def test_killed_between_the_renames_the_new_one_is_made_over_the_old(tmp_path, p
 def test_a_file_written_aside_replaces_the_old_one_at_the_end(tmp_path):
     path = tmp_path / "new folder" / "record.json"
     for text in ("first", "second"):
-        with artifact.write_aside(path) as aside:
+        with atomic.write_aside(path) as aside:
             aside.write_text(text)
             assert not path.exists() or path.read_text() == "first"
         assert path.read_text() == text
@@ -329,7 +336,7 @@ def test_what_killed_processes_left_beside_a_file_goes_with_the_next_and_what_is
     other.mkdir()
     with alive.open() as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        artifact.write_text(place, "whole")
+        atomic.write_text(place, "whole")
     assert place.read_text() == "whole"
     assert sorted(tmp_path.iterdir()) == [alive, other, place]
 
@@ -337,7 +344,7 @@ def test_what_killed_processes_left_beside_a_file_goes_with_the_next_and_what_is
 def test_a_folder_written_aside_replaces_the_old_one_whole(tmp_path):
     place = tmp_path / "model"
     for name in ("first", "second"):
-        with artifact.write_aside(place) as aside:
+        with atomic.write_aside(place) as aside:
             aside.mkdir()
             (aside / name).write_text(name)
     assert [one.name for one in place.iterdir()] == ["second"]
@@ -359,7 +366,7 @@ def test_writing_aside_that_fails_leaves_what_was_there(tmp_path, write):
     place.write_text("old")
 
     def interrupted() -> None:
-        with artifact.write_aside(place) as aside:
+        with atomic.write_aside(place) as aside:
             write(aside)
             raise KeyboardInterrupt
 
@@ -378,97 +385,78 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def make(out):
     (out / "file.txt").write_bytes(bytes(200_000))
     return {}
-try: artifact.build(order, make)
-except artifact.ArtifactError as error: print(error)
+try: get(make)
+except ArtifactError as error: print(error)
 """
 
 
-def test_a_disk_that_is_full_is_said_so_and_the_old_artifact_stays(tmp_path, place):
-    old = artifact.build(order_at(place, stage_version=9), writes("old"))[0]
+def test_a_disk_that_is_full_is_said_so_and_what_is_finished_stays(tmp_path, kept):
+    old = get(kept, OLD, writes("old"))[0]
     out, err = in_a_process(tmp_path, TOO_LARGE).communicate(timeout=60)
-    assert "stage cannot write" in out, err
-    assert "File too large" in out
+    assert "stage: " in out, err
+    assert "cannot be written: File too large" in out
     assert "Finished artifacts are untouched" in out
-    assert artifact.load(place) == old
-    assert [path.name for path in place.parent.iterdir()] == ["thing"]
+    assert artifact.load(old.path) == old
+    assert names(kept) == [OLD.key]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_no_space_left_on_the_device(place):
+def test_no_space_left_on_the_device(kept):
     def make(out: Path) -> Mapping[str, Any]:
         with Path("/dev/full").open("wb", buffering=0) as handle:
             handle.write(b"x")
         return {}
 
-    with pytest.raises(ArtifactError, match="No space left on device"):
-        artifact.build(order_at(place), make)
+    with pytest.raises(ArtifactError, match=r"no space left on \S+store: stage: .*: No space left on device"):
+        get(kept, SPEC, make)
 
 
 def test_a_place_below_a_file_is_an_artifact_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArtifactError, match="stage cannot write"):
-        artifact.build(order_at(tmp_path / "file" / "thing"), must_not_run)
-    with pytest.raises(ArtifactError, match="Choose another folder with --build"), held(tmp_path / "file" / "x"):
-        pass
+    with pytest.raises(ArtifactError, match=r"stage: \S+ cannot be written: File exists"):
+        store.make(tmp_path / "file" / "thing", SPEC, must_not_run, [])
+    with pytest.raises(ArtifactError, match="Choose another folder with --build"):
+        get(Store(tmp_path / "file" / "build"), SPEC, must_not_run)
 
 
 # --- two runs at once --------------------------------------------------------------------------------------------
 
 
-def held(folder: Path, *, waiting: Callable[[], None] = lambda: None) -> contextlib.AbstractContextManager[None]:
-    return artifact.only_run(folder, waiting=waiting)
-
-
-HOLDS = """
-with artifact.only_run(place.parent, waiting=lambda: print("waits", flush=True)):
-    ready(); sys.stdin.read()
-"""
-
-
-def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
-    with held(tmp_path / "build"):
-        second = in_a_process(tmp_path, HOLDS)
-        assert second.stdout is not None
-        assert second.stdout.readline() == "waits\n"
-    with second:
-        assert second.stdout.readline() == "ready\n"
-        second.kill()
-
-
-def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    kill_when_ready(in_a_process(tmp_path, "with artifact.only_run(place.parent, waiting=ready): ready(); hang()"))
-    told: list[str] = []
-    with held(tmp_path / "build", waiting=lambda: told.append("waited")):
-        assert told == []
-
-
-COUNTS = """
+def test_of_two_runs_at_once_the_second_waits_says_so_and_takes_what_the_first_made(tmp_path, kept):
+    counts = """
 def make(out):
-    print("made", flush=True)
-    (out / "file.txt").write_text(str(os.getpid()))
-    threading.Event().wait(0.3)
-    return {}
-with artifact.only_run(place.parent, waiting=lambda: None):
-    artifact.build(order, make)
+    ready()
+    while not Path(kept.build, "go").exists(): threading.Event().wait(0.05)
+    return {"length": (out / "file.txt").write_text(str(os.getpid()))}
+get(make)
 """
+    first = in_a_process(tmp_path, counts)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "ready\n"
+    second = in_a_process(tmp_path, counts)
+    assert second.stdout is not None
+    assert second.stdout.readline() == "waits\n"
+    (kept.build / "go").touch()
+    outputs = [process.communicate(timeout=60) for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [0, 0], outputs
+    assert [out for out, _ in outputs] == ["", ""]
+    assert (kept.place(SPEC.key) / "file.txt").read_text() == str(first.pid)
 
 
-def test_two_runs_at_once_make_a_thing_once(tmp_path, place):
-    both = [in_a_process(tmp_path, COUNTS) for _ in range(2)]
-    outputs = [process.communicate(timeout=60) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    assert sorted(out for out, _ in outputs) == ["", "made\n"]
-    assert artifact.load(place)
+def test_a_lock_ends_with_its_process_however_it_ends(tmp_path, kept):
+    kill_when_ready(in_a_process(tmp_path, "with kept.making(spec.key): ready(); hang()"))
+    with kept.making(SPEC.key) as alone:
+        assert alone
 
 
-def test_the_manifest_is_written_last(place, monkeypatch):
+def test_the_manifest_is_written_last(kept):
     seen = []
 
     def make(out: Path) -> Mapping[str, Any]:
         seen.append((out / MANIFEST).exists())
         return writes()(out)
 
-    artifact.build(order_at(place), make)
+    place = get(kept, SPEC, make)[0].path
     assert seen == [False]
     assert json.loads((place / MANIFEST).read_text())["stage"] == "stage"
     assert os.stat(place / MANIFEST).st_mtime_ns >= os.stat(place / "file.txt").st_mtime_ns

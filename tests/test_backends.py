@@ -14,12 +14,12 @@ import pytest
 from conftest import TinyLine, environment, recipe_file
 from damage import edited_litert
 from pieces import bundled_folder
-from store import Store
+from store import Store, kept
 from warm import session
 
 from pipeline import formats, mil, tasks
 from pipeline.architectures import ARCHITECTURES
-from pipeline.artifact import Artifact, Order, build, read_manifest
+from pipeline.artifact import Artifact, Spec, read_manifest
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
 from pipeline.convert.model import Model
@@ -63,8 +63,8 @@ def student_artifact(source: Path, task: str, place: Path, *, random_weights: bo
     """Lay a checkpoint out as the student stage does."""
     found = student.inspect_folder(source, origin=source.name, licence="Apache-2.0")
     params = {"task": task, "origin": found.origin, "licence": found.licence, "random_weights": random_weights}
-    order = Order(place, "student", student_stage.VERSION, params, {"source": found.digest}, {})
-    return build(order, lambda out: _converter[0].call(student_stage.make, found.folder, task, False, out))[0]
+    spec = Spec("student", student_stage.VERSION, params, {"source": found.digest}, {})
+    return kept(place, spec, lambda out: _converter[0].call(student_stage.make, found.folder, task, False, out))
 
 
 def convert(

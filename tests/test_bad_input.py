@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import tomli_w
 from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command
+from store import kept
 
 from pipeline import artifact
 from pipeline.errors import StudentError
@@ -468,14 +469,14 @@ def signature_says(backend: str) -> Callable[[Scene], Arguments]:
 
     def arguments(scene: Scene) -> Arguments:
         source = scene.line.folder / "litert-fp32" / "model"
-        order = artifact.Order(scene.tmp / "model", "convert", 1, {}, {}, {})
+        spec = artifact.Spec("convert", 1, {}, {}, {})
 
         def make(out: Path) -> dict[str, Any]:
             shutil.copytree(source, out, dirs_exist_ok=True)
             edit_json(SIGNATURE, backend=backend)(out)
             return {}
 
-        return ["predict", artifact.build(order, make)[0].path, "hello"]
+        return ["predict", kept(scene.tmp / "model", spec, make).path, "hello"]
 
     return arguments
 

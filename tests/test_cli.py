@@ -18,11 +18,12 @@ import pytest
 import tomli_w
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 from processors import SETTINGS
+from store import kept
 
 from pipeline import artifact, formats
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.atomic import remove
 from pipeline.devices.table import read_devices
-from pipeline.execution.store import remove
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
 from pipeline.recipe.schema import Recipe
@@ -518,8 +519,8 @@ def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_pat
     place = line.folder / "litert-fp32" / "parity"
     judged = verify.read(place).model_copy(update={"verdict": "not_run", "reasons": ["needs macOS."]})
     model = artifact.load(line.folder / "litert-fp32" / "model")
-    order = artifact.Order(place, "verify", 1, {}, {"model": model.digest}, {})
-    artifact.build(order, lambda out: {"bytes": (out / verify.PARITY).write_text(judged.model_dump_json())})
+    spec = artifact.Spec("verify", 1, {}, {"model": model.digest}, {})
+    kept(place, spec, lambda out: {"bytes": (out / verify.PARITY).write_text(judged.model_dump_json())})
 
     arguments = ("ship", line.recipe, "--target", "litert:fp32", "--into", tmp_path / "apps")
     refused = command_here(*arguments)

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file, write_student
 
-from pipeline import artifact
+from pipeline import artifact, atomic
 from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
-from pipeline.execution import executor, store
+from pipeline.execution import executor, runs, store
 from pipeline.execution.executor import Job, Step, carry_out
 from pipeline.execution.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
@@ -80,7 +80,7 @@ class InThisProcess:
 
     def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
         self.began.append(job.name)
-        future = self._pool.submit(store.make, job.order, job.function, job.arguments)
+        future = self._pool.submit(store.make, job.place, job.spec, job.function, job.arguments)
         self._running[future] = job.node
         return future
 
@@ -231,7 +231,7 @@ def test_other_last_digits_of_another_processor_leave_what_is_behind_them(kept: 
     found = []
     for _ in range(3):
         found.append((made(graph, kept), (kept.build / "own/first/numbers.txt").read_text()))
-        store.remove((kept.build / "own/first").resolve())
+        atomic.remove((kept.build / "own/first").resolve())
     assert found == [
         ({"first": True, "second": True}, "0.1"),
         ({"first": True, "second": False}, "0.2"),
@@ -467,7 +467,7 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_error(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store.Store, "use" if verb == "run" else "making", full)
+    monkeypatch.setattr(store.Store, "_use" if verb == "run" else "making", full)
     verbs: dict[str, Callable[[], object]] = {
         "run": lambda: running.carry_out(graph, kept.build, Silent(), InThisProcess()),
         "clean": lambda: cleaning.clean(kept.build),
@@ -484,7 +484,12 @@ def test_a_copy_that_fails_names_what_it_writes(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/weights", None, str(out / "weights"))
 
     kept = Store(tmp_path / "build")
-    with kept.running(), pytest.raises(ArtifactError, match=r"cannot write \S+build/store/\S+/weights: No space"):
+    with (
+        kept.running(),
+        pytest.raises(
+            ArtifactError, match=r"no space left on \S+: first: \S+build/store/\S+/weights cannot be written: No space"
+        ),
+    ):
         carry_out(graph_of(node("first", copies, ())), kept, InThisProcess(), Silent())
 
 
@@ -522,7 +527,7 @@ from pathlib import Path
 from pipeline.execution.store import Store
 store = Store(Path(sys.argv[1]))
 with store.running():
-    store.use(sys.argv[2])
+    store.runs.use(sys.argv[2])
     print("held", flush=True)
     time.sleep(600)
 """
@@ -551,10 +556,10 @@ def test_a_run_that_is_taken_for_a_dead_one_while_it_begins_registers_again(
 
     def flock(handle: Any, how: int) -> None:
         if between.pop() if between else False:
-            assert list(Store(tmp_path / "build")._runs()) == []
+            assert list(Store(tmp_path / "build").runs.alive()) == []
         lock(handle, how)
 
-    monkeypatch.setattr(store, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB))
+    monkeypatch.setattr(runs, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB))
     with kept.running():
         (key, *_) = three(kept)
         assert Store(tmp_path / "build").evict() == [], f"this process uses {key}"
@@ -565,7 +570,7 @@ def test_an_artifact_that_is_being_made_is_not_swept_by_a_run_that_begins(tmp_pa
     kept = Store(tmp_path / "build")
     half_made = kept.root / ".abc.12345678.new"
     half_made.mkdir(parents=True)
-    with kept.making("abc", wait=False), Store(tmp_path / "build").running():
+    with kept.making("abc"), Store(tmp_path / "build").running():
         assert half_made.is_dir()
 
 
@@ -620,8 +625,8 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
 
 def nobody_uses(kept: Store) -> None:
     """Let the store look as another process sees it once this one has ended."""
-    assert kept._run
-    kept._run.write_text("")
+    assert kept.runs.own
+    kept.runs.own.write_text("")
 
 
 def test_an_empty_folder_is_somebody_s_and_stays(kept: Store) -> None:
@@ -647,7 +652,6 @@ def test_clean_takes_names_alone_for_nothing_of_ours(kept: Store) -> None:
         (folder / name).write_text("mine")
     (folder / ".etc.link").symlink_to("/etc")
     (folder / "empty").mkdir()
-    (folder / ".first.01234567.new").mkdir()
     (folder / "logs" / "first.log").write_text("ours")
     told: list[str] = []
     removed = cleaning.clean(kept.build, "own", told.append)
@@ -655,7 +659,7 @@ def test_clean_takes_names_alone_for_nothing_of_ours(kept: Store) -> None:
     assert (folder / ".etc.link").is_symlink()
     assert (folder / "empty").is_dir()
     assert folder / "work" in removed.kept
-    gone = ("first", ".first.01234567.new", "logs/first.log")
+    gone = ("first", "logs/first.log")
     assert not any(os.path.lexists(folder / name) for name in gone)
     assert all(name in told[0].split("; keeps")[0] for name in gone)
 
@@ -692,19 +696,14 @@ def test_clean_removes_what_sensitivity_tried_and_keeps_what_lies_beside_it(kept
 
 
 def test_a_bundle_that_push_finished_beside_a_clean_is_removed_by_the_next(kept: Store) -> None:
-    made(graph_of(node("first")), kept)
-    nobody_uses(kept)
     bundle = kept.build / "late" / "bundle"
-    shutil.copytree(kept.build / "own" / "first", bundle)
-    # As in a bundle, whose targets are artifacts of their own.
-    store.make(artifact.Order(bundle.parent / "target", "write", 1, {}, {}, {}), write, ["two"])
-    bundle.chmod(0o755)
-    (bundle.parent / "target").rename(bundle / "litert-fp32")
-    manifest = artifact.read_manifest(bundle).model_copy(update={"files": artifact.list_files(bundle)})
-    (bundle / "manifest.json").unlink()
-    (bundle / "manifest.json").write_text(manifest.model_dump_json())
+    spec = artifact.Spec("write", 1, {}, {}, {})
+    found, made_now = Store(kept.build).get(spec, bundle, lambda out: write("two", out), waiting=lambda: None)
+    assert made_now
+    assert bundle.resolve() == found.path
     assert cleaning.clean(kept.build, "late").folders == [kept.build / "late"]
     assert not (kept.build / "late").exists()
+    assert kept.keys() == []
 
 
 def test_clean_says_what_will_go_before_anything_goes(kept: Store) -> None:
@@ -736,9 +735,9 @@ def test_a_file_that_was_put_into_an_artifact_keeps_it(kept: Store) -> None:
 
 def test_the_views_of_what_a_running_process_uses_stay(kept: Store) -> None:
     made(graph_of(node("first"), node("second", arguments=("second",))), kept)
-    assert kept._run
+    assert kept.runs.own
     key = Path(os.readlink(kept.build / "own" / "first")).name
-    kept._run.write_text(f"{key}\n")
+    kept.runs.own.write_text(f"{key}\n")
     removed = cleaning.clean(kept.build, "own")
     assert removed.in_use == [kept.build / "own" / "first"]
     assert artifact.load(kept.build / "own" / "first")
@@ -785,15 +784,14 @@ def test_a_full_disk_is_named_and_nothing_is_left_half_made(megabytes: int, word
     assert done.stdout.split()[-1] == "0"
 
 
-@pytest.mark.parametrize("stop_after", range(5))
+@pytest.mark.parametrize("stop_after", range(4))
 def test_a_killed_clean_leaves_nothing_that_the_next_one_does_not_find(
     stop_after: int, kept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(graph_of(node("first"), node("second", arguments=("second",))), kept)
-    assert kept._run
-    kept._run.write_text("")
-    (kept.build / "own" / ".lock").touch()
-    remove = store.remove
+    assert kept.runs.own
+    kept.runs.own.write_text("")
+    remove = atomic.remove
     removed: list[Path] = []
 
     def killed(path: Path) -> None:
@@ -802,7 +800,7 @@ def test_a_killed_clean_leaves_nothing_that_the_next_one_does_not_find(
         removed.append(path)
         remove(path)
 
-    # Two artifacts, the lock, two views, the folder.
+    # Two artifacts, two views, the folder.
     for module in (cleaning, store):
         monkeypatch.setattr(module, "remove", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -836,7 +834,6 @@ def test_clean_keeps_files_of_others_in_a_recipe_s_folder_and_names_them(kept: S
     (folder / "notes.txt").write_text("keep")
     (folder / "mine").mkdir()
     (folder / "mine" / "plot.png").write_text("keep")
-    (folder / ".first.12345678.new").mkdir()
     removed = cleaning.clean(kept.build)
     assert removed.kept == [folder / "mine", folder / "notes.txt"]
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == [
@@ -872,8 +869,8 @@ def test_cleaning_a_recipe_keeps_what_another_one_shows(kept: Store) -> None:
     steps: list[Step] = carry_out(graph_of(shared, own, mine), kept, InThisProcess(), Silent()).steps
     keys = {step.name: step.key for step in steps}
     # As another process sees it: nothing is in use.
-    assert kept._run
-    kept._run.write_text("")
+    assert kept.runs.own
+    kept.runs.own.write_text("")
     removed = cleaning.clean(kept.build, "own")
     assert removed.folders == [kept.build / "own"]
     assert removed.artifacts == [keys["mine"]]

@@ -19,8 +19,9 @@ from faults.line import BUILD
 from faults.run import Cell
 from faults.students import Student, few
 from rich.console import Console
+from store import only_run
 
-from pipeline import artifact, formats
+from pipeline import formats
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.schemes import supported
 from pipeline.tasks import TASKS
@@ -97,7 +98,7 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
     What was judged before by the same code is kept in build/.
     """
     bench = Bench(formats.NAMES, Console(stderr=True))
-    with artifact.only_run(BUILD, waiting=lambda: None), bench.at_work() as worker_pool:
+    with only_run(BUILD, waiting=lambda: None), bench.at_work() as worker_pool:
 
         def judge(student: Student) -> dict[str, Cell]:
             bench.export(worker_pool, [student])

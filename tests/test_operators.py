@@ -15,6 +15,7 @@ from faults import line, run
 from faults.line import BUILD
 from faults.students import Student, unusual
 from faults.workers import WorkerPool
+from store import only_run
 from warm import session
 
 from pipeline import artifact, formats, mil
@@ -34,7 +35,7 @@ FILES = ("litert-fp32", "litert-int8_dynamic", "executorch-fp32")
 def worker_pool() -> Iterator[WorkerPool]:
     """Workers that convert and run, as in `make faults`; what was judged before by the same code is kept."""
     worker_pool = WorkerPool(BUILD / "logs", 1, session().start)
-    with artifact.only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
+    with only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
         yield worker_pool
 
 

@@ -1,6 +1,5 @@
 """Where a model is opened: here if this user's store made it or a trusted key signed it, else in its own process."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -91,14 +90,17 @@ def test_a_key_that_was_cut_off_is_no_key(own: Path, tmp_path: Path, monkeypatch
 
 
 def test_the_store_marks_what_it_makes_and_nothing_else(tmp_path: Path) -> None:
-    order = artifact.Order(tmp_path / "target", "write", 1, {}, {}, {})
+    spec = artifact.Spec("write", 1, {}, {}, {})
 
     def write(out: Path) -> dict[str, int]:
         return {"bytes": (out / "file").write_text("text")}
 
-    store.make(order, write, [])
-    assert origin.is_own(order.place)
+    place = tmp_path / store.FOLDER / "key"
+    store.make(place, spec, write, [])
+    assert origin.is_own(place)
     # The same artifact, put into the store by somebody else.
-    os.remove(order.place / artifact.ORIGIN)
-    store.make(order, write, [])
-    assert not origin.is_own(order.place)
+    (place / artifact.ORIGIN).unlink()
+    store.make(place, spec, write, [])
+    assert not origin.is_own(place)
+    store.make(tmp_path / "bundle", spec, write, [])
+    assert not origin.is_own(tmp_path / "bundle")

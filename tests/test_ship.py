@@ -117,7 +117,7 @@ def put_index_folder(place: Path) -> None:
 
 
 def put_old(place: Path) -> None:
-    put_file(artifact.old_of(place))
+    put_file(placing.old_of(place))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pipeline.artifact import FULL
+from pipeline.atomic import FULL
 from pipeline.cli import arm64, demo, documents, gate, history, mil, phones, quantisation, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error

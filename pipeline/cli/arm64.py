@@ -53,7 +53,7 @@ def arm64(
     as_json: AsJson = False,
 ) -> None:
     """Run finished LiteRT and ExecuTorch files on emulated ARM64: the same model there? How many instructions?"""
-    from pipeline.artifact import write_text
+    from pipeline.atomic import write_text
     from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
     from pipeline.recipe.loading import read

@@ -29,7 +29,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show size, scores, metrics, instructions and times of a recipe's files over several reports."""
-    from pipeline.artifact import write_text
+    from pipeline.atomic import write_text
     from pipeline.report import baseline
     from pipeline.report import history as histories
 

@@ -181,7 +181,7 @@ def _print_sustained(each: "Measured") -> None:
 
 def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as_json: bool) -> None:
     """Measure finished files by the runtimes' own runners, which the user has built for his phone."""
-    from pipeline.artifact import write_text
+    from pipeline.atomic import write_text
     from pipeline.convert.targets import finished_model
     from pipeline.devices.adb import AndroidPhone
     from pipeline.devices.table import find_device

@@ -108,7 +108,7 @@ def sensitivity(
     as_json: AsJson = False,
 ) -> None:
     """Find out what each linear costs at 4 bits in the real runtime, and write a policy; goes on where it stopped."""
-    from pipeline.artifact import write_text
+    from pipeline.atomic import write_text
     from pipeline.convert.private_log import private_log
     from pipeline.convert.targets import choose_targets
     from pipeline.execution.worker import Worker

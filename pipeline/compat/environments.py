@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.runtimes import Runtime, is_installed
 
 MARKER = "ready.json"

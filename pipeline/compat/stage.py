@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import artifact, formats, tasks
-from pipeline.artifact import Artifact, Order
+from pipeline.artifact import Artifact, Spec
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read
@@ -24,6 +24,7 @@ from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
 from pipeline.execution.node import versions
+from pipeline.execution.store import Store
 from pipeline.formats import signature
 from pipeline.metrics import measures
 from pipeline.recipe.schema import Recipe
@@ -107,16 +108,14 @@ def run(
     chosen = [*runtimes, floor] if floor and floor not in runtimes else list(runtimes)
     chosen = chosen if files.tflite else []
     ready = [_prepare(runtime, build / environments.FOLDER, install=install, progress=progress) for runtime in chosen]
-    order = _order(folder / STAGE, files, ready, floor)
+    spec = _spec(files, ready, floor)
     log = folder / "logs" / f"{STAGE}.log"
     make = partial(_make, recipe.name, files, ready, floor, log, partial(progress.advanced, STAGE))
-    waiting = partial(progress.note, f"another run works in {folder}; waiting for it")
-    with artifact.only_run(folder, waiting=waiting):
-        progress.started(STAGE)
-        started = time.perf_counter()
-        finished, made = artifact.build(order, make)
-        seconds = time.perf_counter() - started
-    return Outcome(read(finished.path), finished, made, seconds)
+    waiting = partial(progress.note, f"another run makes {folder / STAGE}; waiting for it")
+    progress.started(STAGE)
+    started = time.perf_counter()
+    finished, made = Store(build).get(spec, folder / STAGE, make, waiting=waiting)
+    return Outcome(read(finished.path), finished, made, time.perf_counter() - started)
 
 
 def _finished(folder: Path, targets: Sequence[Target]) -> _Files:
@@ -142,8 +141,8 @@ def _prepare(runtime: Runtime, root: Path, *, install: bool, progress: Listener)
     return environments.prepare(runtime, root, install=install, note=progress.note)
 
 
-def _order(place: Path, files: _Files, ready: Sequence[Environment], floor: Runtime | None) -> Order:
-    """Return the artifact's order; its key depends on files, runtimes (or why one is missing) and processor."""
+def _spec(files: _Files, ready: Sequence[Environment], floor: Runtime | None) -> Spec:
+    """Return the artifact's spec; its key depends on files, runtimes (or why one is missing) and processor."""
     machine = host.describe()
     params = {
         "runtimes": {one.runtime.name: [*one.runtime.requirements, one.reason] for one in ready},
@@ -152,7 +151,7 @@ def _order(place: Path, files: _Files, ready: Sequence[Environment], floor: Runt
         "machine": [machine.model_id, machine.cpu_features, machine.os],
     }
     inputs = {str(target): model.digest for target, model in (files.tflite | files.pte).items()}
-    return Order(place, STAGE, VERSION, params, inputs, versions("ai-edge-litert"))
+    return Spec(STAGE, VERSION, params, inputs, versions("ai-edge-litert"))
 
 
 def _make(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.artifact import FULL
+from pipeline.atomic import FULL
 from pipeline.errors import ArtifactError, ToolchainError
 
 _PREFIX = "pocketbert-predict-"

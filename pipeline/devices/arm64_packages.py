@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.devices import elf
 from pipeline.devices.elf import Library, Symbol
 from pipeline.errors import ToolchainError

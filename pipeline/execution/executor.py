@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.artifact import Artifact, Manifest, Order, digest_of
+from pipeline.artifact import Artifact, Manifest, Spec, digest_of
 from pipeline.errors import ArtifactError
 from pipeline.execution.node import External, Graph, Node, resolve
 from pipeline.execution.store import Store
@@ -64,7 +64,9 @@ class Job:
     """A node that is ready to run, with everything that an executor hands to a process."""
 
     name: str
-    order: Order
+    place: Path
+    """Its folder in the store."""
+    spec: Spec
     function: Callable[..., Mapping[str, Any]]
     arguments: list[Any]
     node: Node
@@ -109,8 +111,8 @@ def plan(graph: Graph, store: Store) -> Outcome:
     """Return the expected outcome of a graph: for each node, whether it would be made and why. Nothing is written."""
     outcome = Outcome(graph)
     for identity, node in graph.nodes.items():
-        order = order_of(node, outcome.artifacts, store)
-        found = store.lookup(order) if order else None
+        spec = spec_of(node, outcome.artifacts)
+        found = store.lookup(spec) if spec else None
         if found:
             outcome.artifacts[identity] = found
         estimate = node.estimate
@@ -118,11 +120,11 @@ def plan(graph: Graph, store: Store) -> Outcome:
             graph.name(node),
             store.build / graph.place(node),
             found is None,
-            "" if found else _reason(node, order, outcome, store),
+            "" if found else _reason(node, spec, outcome, store),
             0.0 if found else estimate.seconds,
             0 if found else estimate.disk_bytes,
             found,
-            order.place.name if order else None,
+            spec.key if spec else None,
         )
         outcome.steps.append(step)
     return outcome
@@ -153,9 +155,9 @@ class _Run:
         self.outcome = Outcome(graph)
         self._graph, self._store, self._executor, self._progress = graph, store, executor, progress
         self._waiting = dict(graph.nodes)
-        self._absent: dict[str, Order] = {}
-        """Orders of the nodes whose inputs are made and whose own artifact is not, by identity."""
-        self._running: dict[Future[Manifest], tuple[Node, Order, str, float]] = {}
+        self._absent: dict[str, Spec] = {}
+        """Specs of the nodes whose inputs are made and whose own artifact is not, by identity."""
+        self._running: dict[Future[Manifest], tuple[Node, Spec, str, float]] = {}
         self._held: dict[str, ExitStack] = {}
         self._noted: set[str] = set()
         self._urgency = graph.urgency()
@@ -190,51 +192,50 @@ class _Run:
     def _look_up(self) -> None:
         """Look up the artifacts of all waiting nodes whose inputs are made."""
         for identity, node in list(self._waiting.items()):
-            order = order_of(node, self.outcome.artifacts, self._store)
-            if order is None:
+            spec = spec_of(node, self.outcome.artifacts)
+            if spec is None:
                 continue
             del self._waiting[identity]
-            found = self._store.lookup(order)
+            found = self._store.lookup(spec)
             if found:
-                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
+                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), spec)
             else:
-                self._absent[identity] = order
+                self._absent[identity] = spec
 
     def _begin(self) -> None:
         """Submit the nodes that may begin now, those with the longest remaining path first."""
         for identity in sorted(self._absent, key=self._turn):
-            node, order = self._graph.nodes[identity], self._absent[identity]
+            node, spec = self._graph.nodes[identity], self._absent[identity]
             if not self._executor.has_room(node):
                 # A node with large needs would wait for ever if smaller ones overtook it.
                 return
-            if not self._hold(node, order):
+            if not self._hold(node, spec):
                 continue
             del self._absent[identity]
-            found = self._store.lookup_and_hold(order)
+            found = self._store.lookup_and_hold(spec)
             if found:
-                self._release(order)
-                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
+                self._release(spec)
+                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), spec)
                 return
-            self._submit(node, order)
+            self._submit(node, spec)
 
     def _turn(self, identity: str) -> tuple[bool, float]:
         """Return the sort key of a node: quiet ones last, then the longest remaining path first."""
         return self._graph.nodes[identity].needs == "quiet", -self._urgency[identity]
 
-    def _hold(self, node: Node, order: Order) -> bool:
+    def _hold(self, node: Node, spec: Spec) -> bool:
         """Hold a node's key and return True; if another run holds it, note that once and return False."""
-        key = order.place.name
         stack = ExitStack()
-        if not stack.enter_context(self._store.making(key, wait=False)):
-            if key not in self._noted:
-                self._noted.add(key)
+        if not stack.enter_context(self._store.making(spec.key)):
+            if spec.key not in self._noted:
+                self._noted.add(spec.key)
                 self._progress.note(f"another run makes {self._graph.name(node)}; waiting for it")
             return False
-        self._held[key] = stack
+        self._held[spec.key] = stack
         return True
 
-    def _release(self, order: Order) -> None:
-        self._held.pop(order.place.name).close()
+    def _release(self, spec: Spec) -> None:
+        self._held.pop(spec.key).close()
 
     def _check_room(self, node: Node) -> None:
         """Refuse to begin a node if the disk is too small for the estimated size of all artifacts still to be made.
@@ -252,11 +253,11 @@ class _Run:
                 "or choose another folder with --build. Finished artifacts stay."
             )
 
-    def _submit(self, node: Node, order: Order) -> None:
+    def _submit(self, node: Node, spec: Spec) -> None:
         self._check_room(node)
-        name, key = self._graph.name(node), order.place.name
-        damage = self._store.damage(order)
-        reason = damage or _reason(node, order, self.outcome, self._store)
+        name = self._graph.name(node)
+        damage = self._store.damage(spec)
+        reason = damage or _reason(node, spec, self.outcome, self._store)
         if damage:
             self._progress.note(f"{name}: {damage}; made again")
         self._progress.started(name)
@@ -271,34 +272,33 @@ class _Run:
             label: one.path if isinstance(one, External) else self.outcome.artifacts[one.identity].path
             for label, one in node.inputs.items()
         }
-        scratch = self._store.scratch(key)
-        job = Job(name, order, node.function, resolve(node.arguments, inputs, scratch, log), node, log)
+        arguments = resolve(node.arguments, inputs, self._store.scratch(spec.key), log)
+        job = Job(name, self._store.place(spec.key), spec, node.function, arguments, node, log)
 
         def tell(what: str, fraction: float) -> None:
             self._progress.advanced(name, what, fraction)
 
-        self._running[self._executor.submit(job, tell)] = (node, order, reason, time.perf_counter())
+        self._running[self._executor.submit(job, tell)] = (node, spec, reason, time.perf_counter())
 
     def _finish(self, future: Future[Manifest]) -> None:
-        node, order, reason, began = self._running.pop(future)
+        node, spec, reason, began = self._running.pop(future)
         try:
             manifest = future.result()
-            self._store.finished(order.place.name)
-            self._store.use(order.place.name)
+            self._store.finished(spec.key)
         except BaseException:
-            self._store.abandon(order.place.name)
+            self._store.abandon(spec.key)
             raise
         finally:
-            self._release(order)
+            self._release(spec)
         step = Step(self._graph.name(node), Path(), True, reason, time.perf_counter() - began, 0)
-        self._take(node, Artifact(order.place, manifest), step, order)
+        self._take(node, Artifact(self._store.place(spec.key), manifest), step, spec)
 
-    def _take(self, node: Node, found: Artifact, step: Step, order: Order) -> None:
+    def _take(self, node: Node, found: Artifact, step: Step, spec: Spec) -> None:
         """Record a node's artifact and step, and link its views to it."""
         self.outcome.artifacts[node.identity] = found
         for place in self._graph.places(node):
-            self._store.link(self._store.build / place, order.place.name)
-        step.artifact, step.key, step.place = found, order.place.name, self._store.build / self._graph.place(node)
+            self._store.link(self._store.build / place, spec.key)
+        step.artifact, step.key, step.place = found, spec.key, self._store.build / self._graph.place(node)
         self.outcome.steps.append(step)
         self._progress.finished(step)
 
@@ -311,8 +311,8 @@ class _Run:
         self._held.clear()
 
 
-def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Order | None:
-    """Return the order for a node's artifact, or None if an input is not made yet."""
+def spec_of(node: Node, artifacts: Mapping[str, Artifact]) -> Spec | None:
+    """Return what a node's artifact is made from, or None if an input is not made yet."""
     digests = {}
     for parent in node.parents:
         found = artifacts.get(parent.identity)
@@ -320,32 +320,32 @@ def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Ord
             return None
         said = [found.manifest.metrics, found.manifest.params, found.manifest.tools]
         digests[parent.identity] = digest_of([found.digest, *said]) if node.counts_manifest else found.digest
-    return node.order(digests, store.root)
+    return node.spec(digests)
 
 
-def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> str:
+def _reason(node: Node, spec: Spec | None, outcome: Outcome, store: Store) -> str:
     """Return the reason why a node has to be made, compared with the artifact that its view shows."""
     shown = store.in_view(store.build / outcome.graph.place(node))
     if shown is None or shown.stage != node.stage:
         return "new"
-    if order is None:
+    if spec is None:
         again = [name for name, one in node.inputs.items() if isinstance(one, Node) and not outcome.artifact(one)]
         more = f" and {len(again) - _NAMED} more" if len(again) > _NAMED else ""
         return f"what it is made from is made again first: {', '.join(again[:_NAMED])}{more}"
-    if shown.key == order.place.name:
-        return store.damage(order) or "new"
-    return "; ".join(differences(shown, order)[:3]) or "new"
+    if shown.key == spec.key:
+        return store.damage(spec) or "new"
+    return "; ".join(differences(shown, spec)[:3]) or "new"
 
 
-def differences(shown: Manifest, order: Order) -> list[str]:
+def differences(shown: Manifest, spec: Spec) -> list[str]:
     """Return the changes of an artifact's version, params, tools and inputs, each as `name: old → new`."""
     told = []
-    if shown.stage_version != order.stage_version:
-        told.append(f"stage version {shown.stage_version} → {order.stage_version}")
-    for label, before, now in (("", shown.params, order.params), ("tools.", shown.tools, order.tools)):
+    if shown.stage_version != spec.stage_version:
+        told.append(f"stage version {shown.stage_version} → {spec.stage_version}")
+    for label, before, now in (("", shown.params, spec.params), ("tools.", shown.tools, spec.tools)):
         told += [f"{key}: {old} → {new}" for key, old, new in _changed(before, now, label)]
-    for name in sorted(shown.inputs.keys() | order.inputs.keys()):
-        old, new = shown.inputs.get(name), order.inputs.get(name)
+    for name in sorted(shown.inputs.keys() | spec.inputs.keys()):
+        old, new = shown.inputs.get(name), spec.inputs.get(name)
         if old != new:
             told.append(f"input {name}: {(old or 'none')[:8]} → {(new or 'none')[:8]}")
     return told

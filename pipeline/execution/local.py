@@ -88,7 +88,7 @@ class Local:
     ) -> Manifest:
         kind, worker = self._worker(job, tell)
         try:
-            manifest = worker.call(store.make, job.order, function, arguments)  # type: ignore[arg-type]  # stages differ
+            manifest = worker.call(store.make, job.place, job.spec, function, arguments)  # type: ignore[arg-type]  # stages differ
         except WorkerDied:
             worker.close()
             raise

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from pipeline.artifact import Order, digest_of
+from pipeline.artifact import Spec, digest_of
 
 Needs = Literal["core", "machine", "quiet"]
 """The share of a machine that a node needs: some cores; all cores (and the GPU, if there is one); or a machine that
@@ -107,19 +107,17 @@ class Node:
         found = {parent.identity for parent in self.parents}
         return found.union(*(parent.ancestors() for parent in self.parents))
 
-    def order(self, digests: Mapping[str, str], root: Path) -> Order:
-        """Return the order for this node's artifact, with its key and its place in the store.
+    def spec(self, digests: Mapping[str, str]) -> Spec:
+        """Return what this node's artifact is made from.
 
         Args:
             digests: content digest of each node among the inputs, by identity.
-            root: the store's folder.
         """
         inputs = {
             name: one.digest if isinstance(one, External) else digests[one.identity]
             for name, one in self.inputs.items()
         }
-        key = Order(root, self.stage, self.version, self.params, inputs, self.tools).key
-        return Order(root / key, self.stage, self.version, self.params, inputs, self.tools, self.inexact_files)
+        return Spec(self.stage, self.version, self.params, inputs, self.tools, self.inexact_files)
 
 
 @dataclass

@@ -76,7 +76,7 @@ class Ray:
         Raises:
             ToolchainError: no machine of the cluster can take it.
         """
-        key = job.order.place.name
+        key = job.spec.key
         self._listeners[key] = tell
         reference = self._perform.options(**self._resources(job.node)).remote(job, self._told)
         self._references.append(reference)
@@ -136,7 +136,7 @@ def perform(job: Job, told: Any) -> Manifest:
     """Run a node inside a Ray process, in a child process that stays warm."""
     global _local
     _local = _local or Local()
-    key = job.order.place.name
+    key = job.spec.key
 
     def tell(what: str, fraction: float) -> None:
         with contextlib.suppress(Exception):  # nobody listens any more

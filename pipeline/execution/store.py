@@ -5,30 +5,29 @@ that a view shows or a running process uses are never removed; of the others, th
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pipeline import artifact
-from pipeline.artifact import MANIFEST, Artifact, Manifest, Order
+from pipeline import artifact, atomic
+from pipeline.artifact import MANIFEST, Artifact, Manifest, Spec
+from pipeline.atomic import remove
 from pipeline.errors import ArtifactError
+from pipeline.execution.runs import Runs
 from pipeline.trust import origin
 
 FOLDER = "store"
 LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
 _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
-_TEMPORARY = ".tmp"
 KEY_LENGTH = 64
 _ASIDE = ".link"
 """Suffix of a view's temporary name before it is renamed into place; a killed run may leave one."""
@@ -42,47 +41,45 @@ class Store:
         self.build = build
         # Processes on other machines read it by this path.
         self.root = Path(os.path.abspath(build)) / FOLDER
-        self._run: Path | None = None
+        self.runs = Runs(self.root / _RUNS)
+
+    def place(self, key: str) -> Path:
+        """Return the folder of a key, which is absent or a whole artifact unless somebody damaged it."""
+        return self.root / key
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
-    def lookup(self, order: Order) -> Artifact | None:
-        """Return the complete, undamaged artifact of an order, or None if it has to be made.
+    def lookup(self, spec: Spec) -> Artifact | None:
+        """Return the complete, undamaged artifact of a spec, or None if it has to be made.
 
         A damaged one counts as absent; `damage` describes the fault.
         """
-        if not order.place.is_dir():
+        if not self.place(spec.key).is_dir():
             return None
-        if self._run is None:
-            return _whole(order)
-        key = order.place.name
-        with self.making(key, wait=False) as alone:
+        if self.runs.own is None:
+            return whole(self.place(spec.key), spec)
+        with self.making(spec.key) as alone:
             # While another process makes it, it is not complete.
-            found = _whole(order) if alone else None
-            if found:
-                self._take(order)
-        return found
+            return self.lookup_and_hold(spec) if alone else None
 
-    def lookup_and_hold(self, order: Order) -> Artifact | None:
-        """Return the artifact of an order whose key this process holds, or None; another run may have made it."""
-        found = _whole(order)
+    def lookup_and_hold(self, spec: Spec) -> Artifact | None:
+        """Return the artifact of a spec whose key this process holds, or None; another run may have made it."""
+        place = self.place(spec.key)
+        found = whole(place, spec)
         if found:
-            self._take(order)
+            if place.stat().st_mode & 0o222:
+                # The run that made it was killed before it protected it.
+                with contextlib.suppress(PermissionError):
+                    self._protect(spec.key)
+            self._use(spec.key)
         return found
 
-    def _take(self, order: Order) -> None:
-        """Mark an artifact as used; protect it first if the run that made it was killed before that."""
-        if order.place.stat().st_mode & 0o222:
-            with contextlib.suppress(PermissionError):
-                self.finished(order.place.name)
-        self.use(order.place.name)
-
-    def damage(self, order: Order) -> str | None:
-        """Return a description of the fault of the artifact under an order's key; None if it is sound or absent."""
-        if not order.place.exists():
+    def damage(self, spec: Spec) -> str | None:
+        """Return a description of the fault of the artifact under a spec's key; None if it is sound or absent."""
+        if not self.place(spec.key).exists():
             return None
         try:
-            artifact.load(order.place)
+            artifact.load(self.place(spec.key))
         except ArtifactError as error:
             return str(error).split(". Make it again")[0]
         return None
@@ -107,14 +104,44 @@ class Store:
         return self.root / _SCRATCH / key
 
     def finished(self, key: str) -> None:
-        """Make a new artifact read-only, and remove its scratch folder."""
-        protect(self.root / key)
+        """Make a new artifact read-only, remove its scratch folder, and record that this process uses it."""
+        self._protect(key)
+        self._use(key)
+
+    def _protect(self, key: str) -> None:
+        protect(self.place(key))
         shutil.rmtree(self.scratch(key), ignore_errors=True)
 
     def abandon(self, key: str) -> None:
         """Remove the half-made folders of a key that this process holds."""
         for leftover in self.root.glob(f".{key}.*.new"):
             remove(leftover)
+
+    def get(
+        self, spec: Spec, view: Path, fill: Callable[[Path], Mapping[str, Any]], *, waiting: Callable[[], None]
+    ) -> tuple[Artifact, bool]:
+        """Return a single artifact, made in this process if it has to be, and link a view to it.
+
+        Args:
+            spec: what it is made from.
+            view: the link.
+            fill: fills the folder that it is handed, and returns the metrics.
+            waiting: called once if another process makes it, which then is waited for.
+
+        Returns:
+            The artifact, and whether it was made now.
+
+        Raises:
+            ArtifactError: the store or the view cannot be written.
+        """
+        place = self.place(spec.key)
+        with atomic.writing(self.build), self.running(), self.making(spec.key, waiting=waiting):
+            found = self.lookup_and_hold(spec)
+            made = found or Artifact(place, make(place, spec, fill, []))
+            if found is None:
+                self.finished(spec.key)
+            self.link(view, spec.key)
+        return made, found is None
 
     def link(self, view: Path, key: str) -> None:
         """Link a view to an artifact, by one atomic rename.
@@ -126,16 +153,13 @@ class Store:
         if view.is_symlink() and os.readlink(view) == target:
             return
         self.check_place(view)
-        try:
+        with atomic.writing(view.parent):
             view.parent.mkdir(parents=True, exist_ok=True)
             if view.is_dir() and not view.is_symlink():
                 remove(view)
             aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}{_ASIDE}"
             aside.symlink_to(target, target_is_directory=True)
             aside.replace(view)
-        except OSError as error:
-            reason = error.strerror or error
-            raise ArtifactError(f"{view} cannot be written: {reason}. Finished artifacts are untouched.") from error
 
     def check_place(self, view: Path) -> None:
         """Refuse the place of a view if a user's file or folder lies there, or if relative links break there.
@@ -164,84 +188,51 @@ class Store:
         Raises:
             ArtifactError: the store cannot be written.
         """
-        try:
-            folder = self.root / _RUNS
-            folder.mkdir(parents=True, exist_ok=True)
+        with atomic.writing(self.root, advice="Choose another folder with --build."):
+            self.root.mkdir(parents=True, exist_ok=True)
             self.sweep()
-            self._run, handle = _register(folder)
-            (temporary := _temporary_of(self._run)).mkdir()
-        except OSError as error:
-            reason = error.strerror or error
-            raise ArtifactError(
-                f"{self.root} cannot be written: {reason}. Choose another folder with --build."
-            ) from error
-        with handle:
-            try:
-                with _temporary_files_in(temporary):
-                    yield
-            finally:
-                self._run.unlink(missing_ok=True)
-                self._run = None
+        with self.runs.registered():
+            yield
 
-    def use(self, key: str) -> None:
+    def _use(self, key: str) -> None:
         """Record that this process uses an artifact, and the time of use."""
-        if self._run is None:
+        if self.runs.own is None:
             return
-        with self._run.open("a") as handle:
-            handle.write(f"{key}\n")
+        self.runs.use(key)
         used = self.root / _USED / key
         used.parent.mkdir(exist_ok=True)
         used.touch()
 
     @contextmanager
-    def making(self, key: str, *, wait: bool) -> Iterator[bool]:
+    def making(self, key: str, *, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
         """Hold a key's lock while its artifact is made; the kernel releases it if the process ends.
 
+        Args:
+            key: of the artifact.
+            waiting: called once if another process holds the lock, which then is waited for; None: do not wait.
+
         Yields:
-            Whether the lock is held; with `wait` it always is.
+            Whether the lock is held; with `waiting` it always is.
         """
         (self.root / _LOCKS).mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.root / _LOCKS / key)
         try:
-            lock.acquire(timeout=-1 if wait else 0)
+            lock.acquire(timeout=0)
         except Timeout:
-            yield False
-            return
+            if waiting is None:
+                yield False
+                return
+            waiting()
+            lock.acquire()
         try:
             yield True
         finally:
             lock.release()
 
-    def held(self) -> set[str]:
-        """Return the keys that running processes use, this one's included."""
-        keys: set[str] = set()
-        for run in self._runs():
-            with contextlib.suppress(FileNotFoundError):
-                keys |= set(run.read_text().split())
-        return keys
-
-    def _runs(self) -> Iterator[Path]:
-        """Yield the registration files of running processes, and remove the files of processes that died."""
-        folder = self.root / _RUNS
-        found = list(folder.iterdir()) if folder.is_dir() else []
-        for temporary in (path for path in found if path.suffix == _TEMPORARY):
-            # A process registers before it makes the folder, and removes the folder first.
-            if not any(run.suffix != _TEMPORARY for run in folder.glob(f"{temporary.stem}*")):
-                remove(temporary)
-        for run in (path for path in found if path.suffix != _TEMPORARY):
-            with contextlib.suppress(FileNotFoundError), run.open() as handle:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    yield run
-                else:
-                    remove(_temporary_of(run))
-                    run.unlink(missing_ok=True)
-
     def sweep(self) -> None:
         """Remove the half-made folders of killed runs: those whose key no process holds."""
         for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
-            with self.making(leftover.name.split(".")[1], wait=False) as alone:
+            with self.making(leftover.name.split(".")[1]) as alone:
                 if alone:
                     remove(leftover)
 
@@ -278,7 +269,7 @@ class Store:
         Returns:
             The keys of the removed artifacts.
         """
-        kept = self.viewed(but_for=but_for) | self.held()
+        kept = self.viewed(but_for=but_for) | self.runs.used()
         keys = [key for key in self.keys() if among is None or key in among]
         sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
         total, removed, now = sum(sizes.values()), [], time.time()
@@ -287,10 +278,10 @@ class Store:
                 break
             if now - self._last_used(key) < older_than_seconds:
                 break
-            with self.making(key, wait=False) as alone:
+            with self.making(key) as alone:
                 # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
                 # run that ended meanwhile left a view.
-                if alone and key not in self.held() and key not in self.viewed(but_for=but_for):
+                if alone and key not in self.runs.used() and key not in self.viewed(but_for=but_for):
                     remove(self.root / key)
                     if (self.root / key).exists():
                         continue
@@ -301,7 +292,7 @@ class Store:
 
     def remove_if_empty(self) -> None:
         """Remove the store's folder if it holds no artifact and no process uses it."""
-        if self.root.is_dir() and not self.keys() and next(self._runs(), None) is None:
+        if self.root.is_dir() and not self.keys() and next(self.runs.alive(), None) is None:
             remove(self.root)
 
     def _last_used(self, key: str) -> float:
@@ -313,28 +304,13 @@ class Store:
         return 0.0
 
 
-@contextmanager
-def writing(build: Path) -> Iterator[None]:
-    """Turn an `OSError` of a full, read-only or missing disk into an `ArtifactError` that names the path.
-
-    Raises:
-        ArtifactError: a file could not be read or written.
-    """
+def whole(place: Path, spec: Spec) -> Artifact | None:
+    """Return the artifact in a place if it is complete, undamaged and of this spec."""
     try:
-        yield
-    except OSError as error:
-        if isinstance(error, ConnectionError):
-            raise
-        where, reason = error.filename2 or error.filename or build, error.strerror or error
-        raise ArtifactError(f"{where} cannot be written: {reason}. Finished artifacts are untouched.") from error
-
-
-def _whole(order: Order) -> Artifact | None:
-    try:
-        found = artifact.load(order.place)
+        found = artifact.load(place)
     except ArtifactError:
         return None
-    return found if found.manifest.key == order.key else None
+    return found if found.manifest.key == spec.key else None
 
 
 def limit_bytes() -> int:
@@ -355,19 +331,32 @@ def limit_bytes() -> int:
     return int(gigabytes * 1e9)
 
 
-def make(order: Order, function: Callable[..., Mapping[str, Any]], arguments: list[Any]) -> Manifest:
-    """Make an artifact in a temporary folder beside its place, and rename it into place when it is complete.
+def make(place: Path, spec: Spec, function: Callable[..., Mapping[str, Any]], arguments: Sequence[Any]) -> Manifest:
+    """Make an artifact in a hidden folder beside its place, and rename it into place when it is complete.
 
     Args:
-        order: the order, whose place is the store's folder of its key.
-        function: fills the directory that is its last argument.
+        place: what is damaged there, or of another spec, is removed when the new one is complete.
+        spec: what it is made from.
+        function: fills the folder that is its last argument, and returns the metrics.
         arguments: its other arguments.
+
+    Raises:
+        ArtifactError: the place cannot be written.
     """
-    made, now = artifact.build(order, lambda out: function(*arguments, out))
-    # A folder that was there already may have come from elsewhere.
-    if now:
-        origin.mark(made.path)
-    return made.manifest
+    with atomic.writing(place.parent, stage=spec.stage):
+        found = whole(place, spec)
+        if found:
+            # An executor tries again when it loses the machine that finished it.
+            return found.manifest
+        with atomic.write_aside(place) as aside:
+            aside.mkdir()
+            metrics = function(*arguments, aside)
+            atomic.open_modes(aside)
+            manifest = artifact.seal(aside, spec, metrics)
+            # A bundle or a document is for other people, to whom this user's mark says nothing.
+            if place.parent.name == FOLDER:
+                origin.mark(aside)
+    return manifest
 
 
 def protect(folder: Path) -> None:
@@ -375,17 +364,6 @@ def protect(folder: Path) -> None:
     for path in (*folder.rglob("*"), folder):
         if not path.is_symlink():
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, read-only or not."""
-    if path.is_symlink() or path.is_file():
-        path.unlink(missing_ok=True)
-        return
-    for folder in (path, *(one for one in path.rglob("*") if one.is_dir() and not one.is_symlink())):
-        with contextlib.suppress(OSError):
-            folder.chmod(0o755)
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def views(folder: Path) -> Iterator[Path]:
@@ -407,39 +385,6 @@ def shown_by(view: Path) -> Path | None:
     with contextlib.suppress(FileNotFoundError):
         return Path(os.path.normpath(view.parent / os.readlink(view)))
     return None
-
-
-def _register(folder: Path) -> tuple[Path, TextIO]:
-    """Create a registration file for this process; return it with its handle, which holds the kernel's lock."""
-    while True:
-        run = folder / uuid.uuid4().hex
-        handle = run.open("w")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if run.exists():
-            return run, handle
-        # Between the two calls another process mistook it for a dead process's file and removed it.
-        handle.close()
-
-
-def _temporary_of(run: Path) -> Path:
-    """Return the folder of a run's temporary files; a short name, since sockets may lie there."""
-    return run.with_name(run.name[:8] + _TEMPORARY)
-
-
-@contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Redirect temporary files to a folder, which the next run removes if this one is killed."""
-    before, tempfile.tempdir = os.environ.get("TMPDIR"), None
-    os.environ["TMPDIR"] = str(folder.resolve())
-    try:
-        yield
-    finally:
-        tempfile.tempdir = None
-        if before is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = before
-        remove(folder)
 
 
 def _bytes(folder: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import psutil
 
-from pipeline.artifact import FULL
+from pipeline.atomic import FULL
 from pipeline.errors import ArtifactError, PipelineError, ToolchainError, WorkerDied
 
 _P = ParamSpec("_P")

@@ -24,7 +24,7 @@ from pipeline.compress.distil.checks import needs_teacher
 from pipeline.compress.distil.dataset import check_named
 from pipeline.data.datasets import Dataset
 from pipeline.errors import ArtifactError, PipelineError, RecipeError, StudentError
-from pipeline.execution.executor import order_of
+from pipeline.execution.executor import spec_of
 from pipeline.execution.node import Estimate, External, Input, Node, Scratch, versions
 from pipeline.execution.store import Store
 from pipeline.recipe import loading
@@ -152,12 +152,13 @@ class FinishedCheckpoints:
 
         Its bytes are checked when the graph is planned or carried out.
         """
-        order = order_of(node, self.artifacts, self.store) if self.store else None
-        if order is None:
+        spec = spec_of(node, self.artifacts) if self.store else None
+        if self.store is None or spec is None:
             return None
+        place = self.store.place(spec.key)
         try:
-            made = Artifact(order.place, artifact.read_manifest(order.place))
-            if made.manifest.key != order.key:
+            made = Artifact(place, artifact.read_manifest(place))
+            if made.manifest.key != spec.key:
                 return None
             source = inspect_artifact(made, begun)
         except (ArtifactError, StudentError):

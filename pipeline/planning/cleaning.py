@@ -4,20 +4,16 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline import artifact
+from pipeline import artifact, atomic
+from pipeline.atomic import remove
 from pipeline.errors import ArtifactError, InputError
-from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, remove, shown_by, views, writing
+from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, shown_by, views
 from pipeline.schemes import BACKENDS, SCHEMES
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{8}\.new|old)")
-"""Names of the temporary folders that a killed run leaves beside an artifact."""
-_WRITTEN = ("bundle", "compat")
-"""Artifacts that `push` and `compat` write into a recipe's folder itself."""
-_LOCK = ".lock"
 _LOGS = "logs"
 _SCHEME = f"(?:{'|'.join(map(re.escape, SCHEMES))})"
 _TARGET = f"(?:{'|'.join(BACKENDS)})-{_SCHEME}"
@@ -32,6 +28,7 @@ _TRIED = {"sensitivity.json", "files"}
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 _AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
+_AGAIN = "A part of what was to be removed may be gone. Run `pocketbert clean` again once it can be written."
 _NAMED = 5
 """Most names that one line of the announcement lists."""
 
@@ -89,7 +86,7 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
         ArtifactError: something cannot be removed.
     """
     store = Store(build)
-    with _removing(build):
+    with atomic.writing(build, advice=_AGAIN):
         if store.root.is_dir():
             store.sweep()
         ours = _ours(build)
@@ -103,12 +100,12 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
             raise InputError(
                 f"{folders[0]} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
             )
-        found = {folder: _look(folder, build, store.held()) for folder in folders}
+        found = {folder: _look(folder, build, store.runs.used()) for folder in folders}
         shown = {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
         among = shown if recipe is not None else None
         for one in found.values():
             _check_writable(one)
-        busy = store.viewed(but_for=folders) | store.held()
+        busy = store.viewed(but_for=folders) | store.runs.used()
         going = set(store.keys()) - busy if among is None else among & set(store.keys()) - busy
         _tell(build, found, going, tell)
         # Artifacts first: a view without one still says what a killed `clean` has to remove, and the reverse does not.
@@ -116,8 +113,8 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
         for folder, one in found.items():
             _remove(folder, one, store)
             if folder.is_dir() and not one.kept and not one.in_use:
-                # `push` or `compat` ended there meanwhile.
-                _remove(folder, _look(folder, build, store.held()), store)
+                # Another command ended there meanwhile.
+                _remove(folder, _look(folder, build, store.runs.used()), store)
             if folder.is_dir() and not one.kept and not one.in_use:
                 raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
         store.remove_if_empty()
@@ -127,21 +124,8 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
 
 def clean_older(build: Path, age: str) -> Removed:
     """Remove artifacts that no view shows, no process uses, and no run has used for the given age."""
-    with writing(build):
+    with atomic.writing(build):
         return Removed([], [], Store(build).evict(older_than_seconds=seconds(age)))
-
-
-@contextlib.contextmanager
-def _removing(build: Path) -> Iterator[None]:
-    """Turn an `OSError` while removing into an `ArtifactError` that says that a part may be gone already."""
-    try:
-        yield
-    except OSError as error:
-        where, reason = error.filename2 or error.filename or build, error.strerror or error
-        raise ArtifactError(
-            f"{where} cannot be written: {reason}. Some of the files to remove may be gone already. Run "
-            "`pocketbert clean` again once it can be written."
-        ) from error
 
 
 def _check_writable(found: _Found) -> None:
@@ -185,9 +169,7 @@ def _is_ours(folder: Path) -> bool:
     """Return whether a folder is a recipe's: it holds a view into this store, or an artifact itself."""
     places = [folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())]
     links = (link for place in places if os.access(place, os.R_OK | os.X_OK) for link in place.iterdir())
-    return any(_is_view(link, folder.parent) for link in links) or any(
-        _is_artifact(folder / name) for name in ("student", *_WRITTEN)
-    )
+    return any(_is_view(link, folder.parent) for link in links) or _is_artifact(folder / "student")
 
 
 def _is_view(link: Path, build: Path) -> bool:
@@ -213,11 +195,10 @@ def _is_artifact(folder: Path) -> bool:
 
 def _added(folder: Path) -> list[Path]:
     """Return the files in an artifact that its manifest does not list: a user put them there."""
-    # The artifacts in a bundle have manifests of their own, which no manifest lists.
-    listed = {entry.path for entry in artifact.read_manifest(folder).files}
+    listed = {entry.path for entry in artifact.read_manifest(folder).files} | artifact.UNLISTED
     above = {parent.as_posix() for name in listed for parent in Path(name).parents}
     inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
-    return [path for path, name in inside if name not in listed | above and path.name not in artifact.UNLISTED]
+    return [path for path, name in inside if name not in listed | above and path.name != ".DS_Store"]
 
 
 def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Found:
@@ -227,11 +208,11 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
         folder: the folder.
         build: the build folder.
         held: keys that running processes use.
-        top: whether it is the recipe's own folder, which has logs, a lock and folders of targets.
+        top: whether it is the recipe's own folder, which has logs and folders of targets.
     """
     found, links = _Found(), []
     inside = sorted(folder.iterdir())
-    named = {path.name for path in inside if _is_view(path, build) or _is_artifact(path)} | set(_WRITTEN if top else ())
+    named = {path.name for path in inside if _is_view(path, build) or _is_artifact(path)}
     for path in inside:
         if path.is_symlink():
             if not _is_view(path, build):
@@ -242,10 +223,10 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
                 links.append(path)
         elif top and path.name == _LOGS and path.is_dir():
             _look_at_logs(path, named, found)
-        elif _is_artifact(path) and (not path.name.startswith(".") or _is_leftover(path, named)):
+        elif _is_artifact(path) and not path.name.startswith("."):
             added = _added(path)
             (found.kept.extend(added) if added else found.ours.append(path))
-        elif _is_leftover(path, named) or (top and (_is_lock(path) or _is_of_trials(path))):
+        elif top and _is_of_trials(path):
             found.ours.append(path)
         elif top and path.is_dir() and _is_of_target(path, build):
             below = _look(path, build, held, top=False)
@@ -267,22 +248,6 @@ def _look_at_logs(logs: Path, named: set[str], found: _Found) -> None:
         ours = plain and (_LOG.fullmatch(path.name) is not None or (path.suffix == ".log" and path.stem in named))
         (found.ours if ours else found.kept).append(path)
     found.folders.append(logs)
-
-
-def _is_leftover(path: Path, named: set[str]) -> bool:
-    """Return whether a folder is a killed run's temporary folder of one of the named artifacts.
-
-    An old artifact that was moved aside has a manifest; a new one has none yet, but ends in our random suffix.
-    """
-    match = _LEFTOVER.fullmatch(path.name)
-    if match is None or match["name"] not in named or path.is_symlink() or not path.is_dir():
-        return False
-    return path.name.endswith(".new") or _is_artifact(path)
-
-
-def _is_lock(path: Path) -> bool:
-    """Return whether a file is the lock of `push` or `compat`, which is empty."""
-    return path.name == _LOCK and path.is_file() and path.stat().st_size == 0
 
 
 def _is_of_trials(folder: Path) -> bool:
@@ -310,7 +275,7 @@ def _remove(folder: Path, found: _Found, store: Store) -> None:
             aside = store.root / f".{folder.name}.{uuid.uuid4().hex[:8]}.old"
             folder.rename(aside)
             remove(aside)
-        elif path.is_symlink() and Path(os.readlink(path)).name in store.held():
+        elif path.is_symlink() and Path(os.readlink(path)).name in store.runs.used():
             # A run began to use it meanwhile.
             found.in_use.append(path)
         else:
@@ -323,6 +288,6 @@ def _remove(folder: Path, found: _Found, store: Store) -> None:
 def _is_last(folder: Path, found: _Found, view: Path, store: Store) -> bool:
     """Return whether a view that no process uses is the only thing left in a folder, apart from folders we made."""
     inside = {path for path in folder.rglob("*") if path not in found.folders}
-    if inside != {view} or not view.is_symlink() or Path(os.readlink(view)).name in store.held():
+    if inside != {view} or not view.is_symlink() or Path(os.readlink(view)).name in store.runs.used():
         return False
     return store.root.is_dir() and store.root.stat().st_dev == folder.stat().st_dev

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import formats, tasks
-from pipeline.artifact import write_text
+from pipeline.atomic import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
 from pipeline.checkpoint.source import find
 from pipeline.data.datasets import DATASETS

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline import atomic
 from pipeline.execution import executor as execution
 from pipeline.execution import store as stores
 from pipeline.execution.executor import Executor, Outcome, Progress
@@ -42,7 +43,7 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
     """Make the artifacts of a graph that the build folder lacks; see `run`."""
     store, limit = Store(folder), stores.limit_bytes()
-    with stores.writing(folder), store.running():
+    with atomic.writing(folder), store.running():
         for place in graph.views:
             store.check_place(folder / place)
         _tell_of_old_folders(graph, folder, progress)

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pipeline import tasks
-from pipeline.artifact import Artifact, digest_of, file_bytes, read_manifest, write_text
+from pipeline.artifact import Artifact, digest_of, file_bytes, read_manifest
+from pipeline.atomic import write_text
 from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target
 from pipeline.convert.stage import make as convert

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import __version__, artifact
-from pipeline.artifact import Artifact, FileEntry, Manifest, Order
+from pipeline.artifact import Artifact, FileEntry, Manifest, Spec
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
 from pipeline.execution.node import versions
+from pipeline.execution.store import Store
 from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import card
@@ -72,36 +73,22 @@ def make(
     if not folder.is_dir():
         raise ArtifactError(f"{folder} {no_folder(folder)}; make the recipe's targets with `pocketbert run` first.")
     key = signing.read_key(sign) if sign is not None else None
-    with artifact.only_run(folder, waiting=lambda: tell(f"another run works in {folder}; waiting for it")):
-        student = artifact.load(folder / "student")
-        if student.manifest.params["task"] != recipe.task:
-            made_for = student.manifest.params["task"]
-            raise ArtifactError(f"{folder} was made for task {made_for}, the recipe says {recipe.task}; run it again.")
-        ready, left_out = _choose(
-            recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run, outdated=outdated
-        )
-        if key is not None:
-            check_thorough(recipe.name, {str(one.target): one.parity.thorough for one in ready}, "signed")
-        timings = [artifact.load(place) for place in sorted(folder.glob("benchmark-*")) if place.is_dir()]
-        order = _order(recipe, folder / FOLDER, repository, student, ready, left_out, timings, key)
-        if order.place.exists() and _difference(order.place):
-            shutil.rmtree(order.place)
-        fill = partial(_fill, recipe, repository, student, ready, left_out, timings, key)
-        artifact.build(order, fill)
-        return order.place, read(order.place)
-
-
-def _difference(place: Path) -> str | None:
-    """Return the difference between a bundle's files and its manifest, or None."""
-    try:
-        listed = read(place).files
-    except ArtifactError as error:
-        return str(error)
-    for entry in listed:
-        path = place / entry.path
-        if not path.is_file() or artifact.sha256_file(path) != entry.sha256:
-            return f"{entry.path} is missing or was changed"
-    return None
+    student = artifact.load(folder / "student")
+    if student.manifest.params["task"] != recipe.task:
+        made_for = student.manifest.params["task"]
+        raise ArtifactError(f"{folder} was made for task {made_for}, the recipe says {recipe.task}; run it again.")
+    ready, left_out = _choose(
+        recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run, outdated=outdated
+    )
+    if key is not None:
+        check_thorough(recipe.name, {str(one.target): one.parity.thorough for one in ready}, "signed")
+    timings = [artifact.load(place) for place in sorted(folder.glob("benchmark-*")) if place.is_dir()]
+    spec = _spec(recipe, repository, student, ready, left_out, timings, key)
+    fill = partial(_fill, recipe, repository, student, ready, left_out, timings, key)
+    view = folder / FOLDER
+    waiting = partial(tell, f"another run makes {view}; waiting for it")
+    made, _ = Store(folder.parent).get(spec, view, fill, waiting=waiting)
+    return view, read(made.path)
 
 
 def _choose(
@@ -171,16 +158,15 @@ def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -
     return VerifiedTarget(target, model, judged, parity_record.read(judged.path), signature.read(model.path))
 
 
-def _order(
+def _spec(
     recipe: Recipe,
-    place: Path,
     repository: str,
     student: Artifact,
     ready: Sequence[VerifiedTarget],
     left_out: Mapping[str, str],
     timings: Sequence[Artifact],
     key: signing.PrivateKey | None,
-) -> Order:
+) -> Spec:
     inputs = {"student": student.digest}
     inputs |= {f"model {one.target}": one.model.digest for one in ready}
     inputs |= {f"parity {one.target}": one.judged.digest for one in ready}
@@ -194,7 +180,7 @@ def _order(
         "signed_by": signing.fingerprint(key.public_key()) if key else None,
         "template": artifact.sha256_file(card.TEMPLATES / card.TEMPLATE),
     }
-    return Order(place, "bundle", VERSION, params, inputs, {"pocketbert": __version__} | versions("jinja2"))
+    return Spec("bundle", VERSION, params, inputs, {"pocketbert": __version__} | versions("jinja2"))
 
 
 def _fill(
@@ -270,7 +256,7 @@ def _copy(one: VerifiedTarget, place: Path) -> BundledTarget:
         tools=one.model.manifest.tools,
         files=files,
     )
-    (place / artifact.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    artifact.write_manifest(place, manifest)
     return BundledTarget(
         target=str(one.target),
         backend=one.target.backend,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import artifact, strict
+from pipeline import atomic, strict
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest, unfit
 from pipeline.errors import InputError, PipelineError
 from pipeline.text.bundled import everyday_sentences
@@ -61,8 +61,8 @@ def hand_in(records: Path, name: str, key: Path, into: Path) -> list[Path]:
     folder = into / name
     folder.mkdir(parents=True, exist_ok=True)
     for place in found:
-        artifact.write_text(folder / place.name, place.read_text(encoding="utf-8"))
-    artifact.write_text(folder.parent / KEY, signing.public_pem(private))
+        atomic.write_text(folder / place.name, place.read_text(encoding="utf-8"))
+    atomic.write_text(folder.parent / KEY, signing.public_pem(private))
     signing.sign(folder, name, private)
     return [folder / place.name for place in found]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline import artifact, formats, strict
+from pipeline import artifact, atomic, formats, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, disturbed, texts_digest, unfit
@@ -147,7 +147,7 @@ def in_turns(
             if _kept(place, request, one.model) is None:
                 data = _carried_out(one, request, transport, key, share, patience)
                 read_record(data, request, one.model, device)
-                artifact.write_text(place, data.decode("utf-8"))
+                atomic.write_text(place, data.decode("utf-8"))
                 fresh.add(one.name)
     found = []
     for one in asked:
@@ -363,9 +363,9 @@ def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkR
 
 def _keep(out: Path, name: str, text: str) -> None:
     """Write a record, and update the list of all records."""
-    artifact.write_text(out / name, text)
+    atomic.write_text(out / name, text)
     names = sorted({*_listed(out), name})
-    artifact.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")
+    atomic.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")
 
 
 def _listed(out: Path) -> list[str]:

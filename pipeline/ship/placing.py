@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline import artifact
+from pipeline import artifact, atomic
 from pipeline.artifact import Artifact
 from pipeline.errors import ArtifactError
 from pipeline.schemes import BACKENDS, SCHEMES
@@ -123,17 +123,17 @@ def put(
                 _check_unchanged(place)
                 _check_aside(place)
             for place, model, shipped in places:
-                asides[place] = artifact.aside_of(place)
+                asides[place] = atomic.aside_of(place)
                 _copy(model, shipped, asides[place], key)
             # Part of the exchange: an app never has the models and not their index because a disk was full.
             for root in used:
-                asides[root / INDEX] = artifact.aside_of(root / INDEX)
+                asides[root / INDEX] = atomic.aside_of(root / INDEX)
                 _write_index(root, asides[root / INDEX], {place: one for place, _, one in places})
             _exchange(asides)
     except OSError as error:
         # A copy names what it reads first and what it writes second.
         where = error.filename2 or error.filename or places[0][0]
-        full = f"no space left on {places[0][0].parents[1]}: " if error.errno in artifact.FULL else ""
+        full = f"no space left on {places[0][0].parents[1]}: " if error.errno in atomic.FULL else ""
         raise ArtifactError(
             f"{full}{where} cannot be written: {error.strerror or error}. The models in the apps are unchanged."
         ) from error
@@ -241,7 +241,7 @@ def _check_index(index: Path) -> None:
 
 def _check_aside(place: Path) -> None:
     """Refuse a foreign file at the temporary name of a replaced model, where it would be lost."""
-    if os.path.lexists(old := artifact.old_of(place)):
+    if os.path.lexists(old := old_of(place)):
         raise ArtifactError(
             f"{old} is not of `pocketbert ship`, which needs that name for a moment. Move it away. What was in the "
             "apps is unchanged."
@@ -290,6 +290,11 @@ def _read(place: Path) -> Shipped | None:
 # --- the exchange --------------------------------------------------------------------------------------------------
 
 
+def old_of(place: Path) -> Path:
+    """Return the hidden path to which what is in a place goes while something else is put there."""
+    return place.parent / f".{place.name}.old"
+
+
 def _text(said: Shipped | Index) -> str:
     return said.model_dump_json(indent=1) + "\n"
 
@@ -308,7 +313,7 @@ def _copy(model: Artifact, shipped: Shipped, aside: Path, key: signing.PrivateKe
         signing.sign(aside, f"{shipped.recipe}/{shipped.target}", key)
     for path in aside.rglob("*"):
         if path.is_file():
-            artifact.sync(path)
+            atomic.sync(path)
 
 
 def _exchange(asides: Mapping[Path, Path]) -> None:
@@ -320,19 +325,19 @@ def _exchange(asides: Mapping[Path, Path]) -> None:
             if place.is_file():
                 # A copy, so that an app that is built meanwhile finds one index or the other.
                 taken.append(place)
-                shutil.copyfile(place, artifact.old_of(place))
+                shutil.copyfile(place, old_of(place))
         for place, aside in asides.items():
             if place.is_dir():
                 taken.append(place)
-                place.rename(artifact.old_of(place))
+                place.rename(old_of(place))
             given.append(place)
             (aside.replace if aside.is_file() else aside.rename)(place)
     except BaseException as error:
         stuck = [name for place in given if not asides[place].exists() and (name := _back(place, asides[place]))]
-        stuck += [name for place in taken if not place.exists() and (name := _back(artifact.old_of(place), place))]
+        stuck += [name for place in taken if not place.exists() and (name := _back(old_of(place), place))]
         for place in taken:
             if place.exists():
-                _discard(artifact.old_of(place))
+                _discard(old_of(place))
         if stuck:
             raise ArtifactError(
                 f"the exchange failed ({error}) and could not be taken back: {', '.join(stuck)} lies where it was "
@@ -340,7 +345,7 @@ def _exchange(asides: Mapping[Path, Path]) -> None:
             ) from error
         raise
     for place in taken:
-        _discard(artifact.old_of(place))
+        _discard(old_of(place))
 
 
 def _back(here: Path, there: Path) -> str | None:
@@ -420,4 +425,4 @@ def _write_index(root: Path, aside: Path, new: Mapping[Path, Shipped]) -> None:
         if one and not place.name.startswith(".")
     ]
     aside.write_text(_text(Index(models=models)), encoding="utf-8")
-    artifact.sync(aside)
+    atomic.sync(aside)

@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from pipeline.artifact import replace, sync
+from pipeline.atomic import put, sync
 from pipeline.train.sparsity import FixedZeros
 
 _STATE = "state.json"
@@ -67,7 +67,7 @@ def save(folder: Path, key: str, step: int, state: TrainingState, history: dict[
         _write(aside, state, document)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        replace(aside, place)
+        put(aside, place)
         for other in _steps(folder / key):
             if other != step:
                 shutil.rmtree(folder / key / f"step-{other}", ignore_errors=True)

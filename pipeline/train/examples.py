@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.artifact import write_aside
+from pipeline.atomic import write_aside
 from pipeline.data.datasets import Labelled, Placed
 from pipeline.errors import InputError
 from pipeline.metrics.outputs import first_tokens, overlap, word_spans

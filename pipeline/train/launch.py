@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from pipeline.artifact import open_modes, write_aside
+from pipeline.atomic import open_modes, write_aside
 from pipeline.errors import InputError, PipelineError
 
 

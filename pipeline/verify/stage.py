@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from pipeline import artifact
+from pipeline import artifact, atomic
 from pipeline.errors import PipelineError, StudentError, UnknownOp
 from pipeline.formats import signature
 from pipeline.student.reference import Reference
@@ -77,7 +77,7 @@ def _pass_on_full_disk(error: Exception) -> None:
     Raises:
         OSError: no bytes or inodes were left; toolchains report that in errors of their own.
     """
-    for number in artifact.FULL:
+    for number in atomic.FULL:
         if os.strerror(number) in str(error):
             raise OSError(number, os.strerror(number), getattr(error, "filename", None)) from error
 

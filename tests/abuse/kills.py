@@ -16,7 +16,7 @@ from abuse import scene
 from abuse.findings import TOO_LATE, Finding, judged
 from abuse.scene import Command
 from abuse.watch import Watch
-from pipeline.execution.store import remove
+from pipeline.atomic import remove
 from pipeline.ship.apps import ANDROID, IOS
 
 

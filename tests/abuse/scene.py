@@ -19,8 +19,8 @@ from store import Store, code_and_tools
 
 from abuse.findings import BUILD
 from pipeline import artifact
+from pipeline.atomic import remove
 from pipeline.errors import ArtifactError
-from pipeline.execution.store import remove
 from pipeline.ship.apps import ANDROID, IOS
 
 TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}}

@@ -8,9 +8,10 @@ from faults import catalogue, clean, line, run, table
 from faults.line import BUILD
 from faults.outcome import judge_fault
 from faults.workers import WorkerPool
+from store import only_run
 from warm import session
 
-from pipeline import artifact, formats
+from pipeline import formats
 from pipeline.convert.stage import Target
 
 SAMPLE = (
@@ -40,7 +41,7 @@ FULL = (
 def worker_pool() -> Iterator[WorkerPool]:
     """Workers that convert and run. What was judged before by the same code is kept, as in `make faults`."""
     worker_pool = WorkerPool(BUILD / "logs", 1, session().start)
-    with artifact.only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
+    with only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
         yield worker_pool
 
 

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline import architectures
-from pipeline.artifact import digest_of, write_aside
+from pipeline.artifact import digest_of
+from pipeline.atomic import write_aside
 from pipeline.compress.distil import checks, masked_lm, models
 from pipeline.compress.distil.models import DistilJob
 from pipeline.compress.distil.outputs import shards

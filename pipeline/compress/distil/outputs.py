@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from pipeline import heads
 from pipeline.architectures import layers
-from pipeline.artifact import digest_of, write_aside
+from pipeline.artifact import digest_of
+from pipeline.atomic import write_aside
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
 from pipeline.tasks import Task

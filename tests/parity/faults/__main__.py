@@ -10,6 +10,7 @@ from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from store import only_run
 
 from faults import catalogue, clean, line, run, table
 from faults.fault import Fault
@@ -18,7 +19,7 @@ from faults.outcome import Catch, judge_fault
 from faults.run import Cell
 from faults.students import Student
 from faults.workers import WorkerPool
-from pipeline import artifact, formats
+from pipeline import formats
 from pipeline.convert.stage import Target
 
 PARALLEL = 2
@@ -38,7 +39,7 @@ def main() -> int:
         return 0
     chosen = (options.format,) if options.format else formats.NAMES
     bench = Bench(chosen, Console(stderr=True))
-    with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
+    with only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
         partial_run = bool(options.only or options.format or options.clean_only)
         students = [] if options.only else [which for group in groups for which in clean.students(group)]
         bench.run([] if options.clean_only else faults, clean.exports(students, chosen))

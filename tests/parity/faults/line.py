@@ -10,13 +10,14 @@ from typing import Any
 import pieces
 import sources
 from filelock import FileLock
+from store import kept
 
 from faults import planting, settings, students
 from faults.settings import SETTINGS
 from faults.students import Student
 from faults.workers import Workers
 from pipeline import artifact, formats, tasks
-from pipeline.artifact import Artifact, Order
+from pipeline.artifact import Artifact, Spec
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
@@ -92,13 +93,13 @@ class Line:
         quantised = self.quantise(target.scheme, workers)
         made = {"base": from_base, "quantised": quantised}
         inputs = {name: one.digest for name, one in made.items() if one}
-        order = self.order(self.model(target), target, inputs, planted="")
+        spec = self.spec(target, inputs, planted="")
         first, of = (one.path if one else None for one in made.values())
         call = lambda out: workers.converter.call(  # noqa: E731
             planting.convert_clean, self.student, target, first, of, out
         )
         with _alone(self.model(target)):
-            return artifact.build(order, call)[0]
+            return kept(self.model(target), spec, call)
 
     def quantise(self, scheme: str, workers: Workers) -> Artifact | None:
         """Make the checkpoint that a scheme's files are made of; None where that is the student."""
@@ -108,16 +109,16 @@ class Line:
         params = {"scheme": scheme, "steps": steps, "code": quantising_code()}
         place = self.folder / f"quantised-{scheme}"
         tools = versions(*quantize.DISTRIBUTIONS)
-        order = Order(place, "quantize", quantize.version(scheme), params, {"student": self.student.digest}, tools)
+        spec = Spec("quantize", quantize.version(scheme), params, {"student": self.student.digest}, tools)
         task = self.which.task
         call = lambda out: workers.converter.call(  # noqa: E731
             planting.quantise, self.student.path, task, scheme, steps, out
         )
         with _alone(place):
-            return artifact.build(order, call)[0]
+            return kept(place, spec, call)
 
-    def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
-        """Return the order of a converted file; `planted` says what was changed."""
+    def spec(self, target: Target, inputs: Mapping[str, str], *, planted: str) -> Spec:
+        """Return the spec of a converted file; `planted` says what was changed."""
         params: dict[str, Any] = {
             "target": str(target),
             "lengths": list(self.which.lengths),
@@ -125,7 +126,7 @@ class Line:
             "planted": planted,
         }
         tools = versions(*formats.get(target.backend).DISTRIBUTIONS)
-        return Order(place, "convert", convert.VERSION, params, {"student": self.student.digest, **inputs}, tools)
+        return Spec("convert", convert.VERSION, params, {"student": self.student.digest, **inputs}, tools)
 
 
 def base_of(target: Target) -> Target | None:
@@ -147,8 +148,7 @@ def open_line(which: Student, workers: Workers) -> Line:
     tools = versions("torch", "transformers", "tokenizers")
     params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
     params["lengths"] = list(which.lengths)
-    order = Order(
-        folder / "student",
+    spec = Spec(
         "student",
         student_stage.VERSION,
         params,
@@ -156,12 +156,13 @@ def open_line(which: Student, workers: Workers) -> Line:
         tools,
     )
     with _alone(folder / "student"):
-        made, _ = artifact.build(order, lambda out: workers.converter.call(make_student, which, out))
+        made = kept(folder / "student", spec, lambda out: workers.converter.call(make_student, which, out))
     wanted = {**reference.order_params(tasks.get(which.task), None, which.lengths[-1]), "code": judging_code()}
-    order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)
+    spec = Spec("reference", reference.VERSION, wanted, {"student": made.digest}, tools)
     with _alone(folder / "reference"):
-        truth, _ = artifact.build(
-            order,
+        truth = kept(
+            folder / "reference",
+            spec,
             lambda out: workers.converter.call(reference.make, made.path, which.task, None, which.lengths[-1], out),
         )
     return Line(which, made, truth)

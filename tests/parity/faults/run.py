@@ -9,13 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from store import kept
+
 from faults import calibrated, constants, file_faults, line, planting, settings, students
 from faults.fault import Fault
 from faults.line import BUILD, Line
 from faults.students import Student
 from faults.workers import Workers, instead, verify_in_worker
 from pipeline import artifact, tasks
-from pipeline.artifact import Artifact, Order, digest_of
+from pipeline.artifact import Artifact, Spec, digest_of
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
 from pipeline.quantize.stage import QuantiseRequest
@@ -111,8 +113,9 @@ def _kept(place: Path, content: str, clean: Line, judge: Callable[[], Cell]) -> 
         return {}
 
     inputs = {"content": content, "reference": clean.reference.digest, "code": line.judging_code()}
-    order = Order(place, "fault", 1, {}, inputs, {})
-    found = json.loads((artifact.build(order, make)[0].path / "cell.json").read_text(encoding="utf-8"))
+    found = json.loads(
+        (kept(place, Spec("fault", 1, {}, inputs, {}), make).path / "cell.json").read_text(encoding="utf-8")
+    )
     return Cell(**(found | {"gates": tuple(Gate(**gate) for gate in found["gates"])}))
 
 
@@ -179,7 +182,7 @@ def _planted_model(fault: Fault, clean: Line, target: Target, workers: Workers) 
     base_target = line.base_of(target)
     base = _planted_model(fault, clean, base_target, workers) if base_target else None
     place = BUILD / "models" / fault.name / str(target)
-    order = clean.order(place, target, {"base": base.digest} if base else {}, planted=_code_of(fault))
+    spec = clean.spec(target, {"base": base.digest} if base else {}, planted=_code_of(fault))
 
     def make(out: Path) -> dict[str, Any]:
         if base and "refused" in base.manifest.metrics:
@@ -187,7 +190,7 @@ def _planted_model(fault: Fault, clean: Line, target: Target, workers: Workers) 
         path = base.path if base else None
         return workers.converter.call(planting.convert_planted, fault.name, clean.student, target, path, out)
 
-    return artifact.build(order, make)[0]
+    return kept(place, spec, make)
 
 
 def _copy(model: Artifact, folder: Path, edit: Callable[[Path], dict[str, Any]]) -> Artifact:
@@ -198,8 +201,7 @@ def _copy(model: Artifact, folder: Path, edit: Callable[[Path], dict[str, Any]])
         (out / artifact.MANIFEST).unlink()
         return {**model.manifest.metrics, **edit(out)}
 
-    order = Order(folder / "model", "convert", 1, model.manifest.params, {}, {})
-    return artifact.build(order, make)[0]
+    return kept(folder / "model", Spec("convert", 1, model.manifest.params, {}, {}), make)
 
 
 def stranger_of(which: Student) -> Student:
@@ -280,10 +282,12 @@ def _of_edited(fault: Fault, clean: Line, target: Target, model: Artifact, worke
         )
         checkpoint.take(quantised.path)
         workers.converter.call(planting.edit_quantised, fault.name, checkpoint)
-        order = Order(Path(scratch) / "model", "convert", 1, model.manifest.params, {}, {})
+        spec = Spec("convert", 1, model.manifest.params, {}, {})
         call = workers.converter.call
-        planted, _ = artifact.build(
-            order, lambda out: call(planting.convert_quantised, clean.student, target, edited, out)
+        planted = kept(
+            Path(scratch) / "model",
+            spec,
+            lambda out: call(planting.convert_quantised, clean.student, target, edited, out),
         )
         if "refused" in planted.manifest.metrics:
             return Cell(str(target), "refused", stopped=f"convert: {planted.manifest.metrics['refused']}")

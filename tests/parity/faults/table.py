@@ -10,7 +10,7 @@ from faults.line import BUILD, REPOSITORY
 from faults.outcome import Catch
 from faults.run import Cell
 from pipeline import formats
-from pipeline.artifact import write_text
+from pipeline.atomic import write_text
 
 PAGE = REPOSITORY / "benchmarks" / "FAULTS.md"
 RECORD = REPOSITORY / "benchmarks" / "results" / "faults.json"

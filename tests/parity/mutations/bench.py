@@ -13,6 +13,7 @@ from pathlib import Path
 from faults import line
 from faults.students import Student
 from faults.workers import Start, WorkerPool
+from store import only_run
 
 from mutations import judging, loading
 from mutations.mutation import Mutation, flip, mutation
@@ -87,7 +88,7 @@ class Bench:
         pool = WorkerPool(BUILD / "logs", 1, start)
         try:
             waiting = partial(self._tell, "another run makes files; waiting")
-            with artifact.only_run(line.BUILD, waiting=waiting), pool.at_work():
+            with only_run(line.BUILD, waiting=waiting), pool.at_work():
                 yield pool
         finally:
             self._end_workers()
