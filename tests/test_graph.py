@@ -556,7 +556,7 @@ def test_a_run_that_is_taken_for_a_dead_one_while_it_begins_registers_again(
 
     def flock(handle: Any, how: int) -> None:
         if between.pop() if between else False:
-            assert list(Store(tmp_path / "build").runs.alive()) == []
+            assert Store(tmp_path / "build").runs.alive() == []
         lock(handle, how)
 
     monkeypatch.setattr(runs, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB))

@@ -33,6 +33,7 @@ class Runs:
         """
         with atomic.writing(self._folder.parent, advice="Choose another folder with --build."):
             self._folder.mkdir(parents=True, exist_ok=True)
+            self.alive()
             self.own, handle = _register(self._folder)
             (temporary := _temporary_of(self.own)).mkdir()
         with handle:
@@ -57,8 +58,9 @@ class Runs:
                 keys |= set(run.read_text().split())
         return keys
 
-    def alive(self) -> Iterator[Path]:
-        """Yield the files of running processes, and remove the files of processes that died."""
+    def alive(self) -> list[Path]:
+        """Return the files of running processes, and remove what processes that died left."""
+        alive = []
         found = list(self._folder.iterdir()) if self._folder.is_dir() else []
         for temporary in (path for path in found if path.suffix == _TEMPORARY):
             # A process registers before it makes the folder, and removes the folder first.
@@ -69,10 +71,11 @@ class Runs:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
-                    yield run
+                    alive.append(run)
                 else:
                     atomic.remove(_temporary_of(run))
                     run.unlink(missing_ok=True)
+        return alive
 
 
 def _register(folder: Path) -> tuple[Path, TextIO]:

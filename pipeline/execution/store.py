@@ -292,7 +292,7 @@ class Store:
 
     def remove_if_empty(self) -> None:
         """Remove the store's folder if it holds no artifact and no process uses it."""
-        if self.root.is_dir() and not self.keys() and next(self.runs.alive(), None) is None:
+        if self.root.is_dir() and not self.keys() and not self.runs.alive():
             remove(self.root)
 
     def _last_used(self, key: str) -> float:

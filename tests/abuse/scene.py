@@ -26,7 +26,7 @@ from pipeline.ship.apps import ANDROID, IOS
 TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}}
 NOTES = ("notes.txt", "build/notes.txt", "build/mine/.lock", f"apps/{ANDROID}/notes.txt", f"apps/{IOS}/mine/notes.txt")
 """Files of the user's in every folder that commands write to."""
-_VOLATILE = {".used", ".locks", ".runs", "logs", ".lock"}
+_VOLATILE = {".used", ".locks", ".runs", "logs"}
 """What runs leave on purpose beside artifacts: locks, when something was used, logs."""
 _MODELS = 100_000
 """Larger files than this are linked, not copied."""
@@ -186,12 +186,8 @@ def tree(folder: Path) -> dict[str, str]:
             key = path.relative_to(folder).as_posix()
             if path.is_symlink():
                 found[key] = f"link to {os.readlink(path)}"
-            elif path.is_file() and (name not in _VOLATILE or key in NOTES):
+            elif path.is_file():
                 found[key] = hashlib.sha256(path.read_bytes()).hexdigest()
-    for note in NOTES:
-        # `.lock` is one of the user's here, and of ours elsewhere.
-        if (folder / note).is_file():
-            found[note] = hashlib.sha256((folder / note).read_bytes()).hexdigest()
     return found
 
 
