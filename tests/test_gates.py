@@ -488,7 +488,7 @@ def test_a_file_that_gives_nothing_but_zeros_fails_with_a_record_that_can_be_rea
     assert parity.verdict == "failed"
     assert "max_task_drop" in failed_gates(parity)
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
-    assert verify.read(tmp_path) == parity
+    assert verify.read_parity(tmp_path) == parity
 
 
 def test_a_tokenizer_that_gives_other_ids_fails(seed):
@@ -662,7 +662,7 @@ def test_the_worst_inputs_are_listed_worst_first(seed):
 def test_the_record_survives_its_own_file(tmp_path, seed):
     parity = turn_one(clean("logits", seed)).judge(SCHEMES["fp32"].gates["logits"])
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
-    assert verify.read(tmp_path) == parity
+    assert verify.read_parity(tmp_path) == parity
 
 
 @pytest.mark.full

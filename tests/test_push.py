@@ -19,7 +19,7 @@ from pipeline.errors import ArtifactError, GateFailed, InputError
 from pipeline.formats.signature import Function
 from pipeline.recipe import loading as recipe
 from pipeline.ship import bundle, card, push
-from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read
+from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read_bundle
 from pipeline.verify import stage as verify
 
 PLACE = "me/tiny-phone"
@@ -45,7 +45,7 @@ def whole(thorough_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def made(line: TinyLine, *targets: str, allow_not_run: bool = False) -> tuple[Path, Bundle]:
     """Write the bundle of a line, in this process."""
-    parsed, _ = recipe.read(str(line.recipe))
+    parsed, _ = recipe.read_recipe(str(line.recipe))
     chosen = choose_targets(parsed, targets)
     return bundle.make(
         parsed,
@@ -222,7 +222,7 @@ def test_the_card_has_front_matter_and_every_figure_of_the_records(whole):
     assert "the checkpoint states none" in text
     assert "**The weights are random.**" in text
     for member in held.targets:
-        parity = verify.read(line.folder / member.target / "parity")
+        parity = verify.read_parity(line.folder / member.target / "parity")
         assert parity.measures
         assert parity.evaluator
         assert f"| `{member.target}` | passed | {parity.measures.rows} |" in text
@@ -374,7 +374,7 @@ def test_an_upload_is_one_commit_of_exactly_the_bundle(whole, hub):
     assert outcome.document["deleted"] == ["litert-fp16/model.tflite", "litert-fp32/old.txt"]
     for name in outcome.document["files"]:
         assert there[name] == (place / name).read_bytes()
-    assert set(outcome.document["files"]) == {entry.path for entry in read(place).files} | {BUNDLE}
+    assert set(outcome.document["files"]) == {entry.path for entry in read_bundle(place).files} | {BUNDLE}
     assert any(hashlib.sha256(there["litert-fp32/model.tflite"]).hexdigest() == name for name in hub.large)
     assert outcome.document["commit_url"].startswith(hub.endpoint)
 

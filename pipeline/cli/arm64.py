@@ -56,10 +56,10 @@ def arm64(
     from pipeline.artifact import write_text
     from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.verify import emulated
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     chosen, left_out = _choose(parsed, target or [], stub_cuda=stub_cuda)
     cpus = list(dict.fromkeys(cpu or emulation.CPUS))
     if unknown := [name for name in cpus if name not in emulation.CPUS]:

@@ -117,10 +117,10 @@ def _make(
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import apps
 
-    recipe, file = read(name)
+    recipe, file = read_recipe(name)
     targets = [
         target
         for target in apps.choose(recipe, choose_targets(recipe, []), explicit=False)

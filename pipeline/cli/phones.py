@@ -92,11 +92,11 @@ def benchmark(
     from pipeline.devices.table import find_device
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import phones
     from pipeline.text.bundled import everyday_sentences
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     row = find_device(device)
     targets = [one for one in choose_targets(parsed, target or []) if one.backend in row.backends]
     if not targets:
@@ -186,10 +186,10 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
     from pipeline.devices.adb import AndroidPhone
     from pipeline.devices.table import find_device
     from pipeline.formats import signature
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import plain as runners
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     row = find_device(device)
     if row.transport != "adb":
         raise InputError(f"--plain is for Android phones, and {device} is reached by {row.transport}.")
@@ -248,10 +248,10 @@ def import_record(
     as_json: AsJson = False,
 ) -> None:
     """Take latency records that somebody else's phone wrote, of files that lie in the build folder."""
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import phones
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     found = [phones.take(parsed, build, one, device, throttled=throttled) for one in record]
     folder = build / parsed.name / f"benchmark-{device}"
     document = {"device": device, "folder": str(folder), "targets": [one.target for one in found]}

@@ -18,7 +18,7 @@ from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
-from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read
+from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read_compat
 from pipeline.compat.trials import Call, Trial, timed_call
 from pipeline.convert.stage import Target
 from pipeline.devices import host
@@ -116,7 +116,7 @@ def run(
         started = time.perf_counter()
         finished, made = artifact.build(order, make)
         seconds = time.perf_counter() - started
-    return Outcome(read(finished.path), finished, made, seconds)
+    return Outcome(read_compat(finished.path), finished, made, seconds)
 
 
 def _finished(folder: Path, targets: Sequence[Target]) -> _Files:

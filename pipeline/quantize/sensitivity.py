@@ -156,7 +156,7 @@ def linears(study: Study) -> list[str]:
     """Return the paths of the linears with 4 bits, in the order of the model."""
     from pipeline.checkpoint import integers
 
-    _, record = quantised.read(study.quantised)
+    _, record = quantised.read_record(study.quantised)
     assert isinstance(record, integers.Record)
     return [one.name.removesuffix(".weight") for one in record.weights if one.bits == 4 and one.error is not None]
 

@@ -14,7 +14,7 @@ from pipeline.report.plots import INK, Look, caption, looks
 from pipeline.report.record import Report, TargetReport, VariantReport
 
 SMALLEST_DISTANCE = 1e-7
-"""1 - cosine below this is rounding of float32 and is drawn here."""
+"""Least 1 - cosine that is drawn; smaller values are rounding of float32."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _Point:
     look: Look
     failed: bool
     kept: bool
-    """Whether it may stand on the front: a file that passed, or the reference."""
+    """Whether the point may lie on the Pareto front: a file that passed, or the reference."""
 
 
 def trade(report: Report, threads: int) -> Figure | None:
@@ -91,7 +91,7 @@ def _points(axes: Axes, points: Sequence[_Point]) -> None:
 
 
 def _front(axes: Axes, points: Sequence[_Point]) -> None:
-    """Draw the line on whose far side every other point is larger or slower."""
+    """Draw the Pareto front: every other point is no smaller and no faster than some point on it."""
     best, edge = math.inf, list[tuple[float, float]]()
     for point in sorted(points, key=lambda point: (point.size_mb, point.ms)):
         if point.ms < best:
@@ -102,7 +102,7 @@ def _front(axes: Axes, points: Sequence[_Point]) -> None:
 
 
 def _columns(points: list[_Point], width: float) -> list[list[_Point]]:
-    """Group points, ascending in size, whose labels would stand in each other's way."""
+    """Group points, which ascend in size, so that labels of different groups do not overlap."""
     columns: list[list[_Point]] = []
     for point in points:
         if columns and point.size_mb - columns[-1][0].size_mb < width:
@@ -113,7 +113,7 @@ def _columns(points: list[_Point], width: float) -> list[list[_Point]]:
 
 
 def _spread(values: list[float], gap: float) -> list[float]:
-    """Move ascending label heights apart to at least `gap`, as little as may be and not below the axis."""
+    """Return label heights, ascending, at least `gap` apart, near the given ones and above the axis."""
     heights: list[float] = []
     for value in values:
         heights.append(max(value, heights[-1] + gap) if heights else max(value, gap / 2))

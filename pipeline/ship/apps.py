@@ -130,4 +130,4 @@ def _verdict(folder: Path, target: Target, model: Artifact) -> Parity:
     judged = artifact.load(place)
     if judged.manifest.inputs.get("model") != model.digest:
         raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
-    return parity_record.read(place)
+    return parity_record.read_parity(place)

@@ -27,7 +27,7 @@ from pipeline.ship.record import (
     BundledTarget,
     VerifiedTarget,
     check_thorough,
-    read,
+    read_bundle,
 )
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
@@ -87,13 +87,13 @@ def make(
             shutil.rmtree(order.place)
         fill = partial(_fill, recipe, repository, student, ready, left_out, timings, key)
         artifact.build(order, fill)
-        return order.place, read(order.place)
+        return order.place, read_bundle(order.place)
 
 
 def _difference(place: Path) -> str | None:
     """Return the difference between a bundle's files and its manifest, or None."""
     try:
-        listed = read(place).files
+        listed = read_bundle(place).files
     except ArtifactError as error:
         return str(error)
     for entry in listed:
@@ -167,7 +167,7 @@ def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -
         raise ArtifactError(f"{target} was judged against another student; run `pocketbert verify` again.")
     if judged.manifest.params.get("gates") != recipe.gates(target.scheme).model_dump(mode="json"):
         raise ArtifactError(f"{target} was judged by other gates than the recipe's; run `pocketbert verify` again.")
-    return VerifiedTarget(target, model, judged, parity_record.read(judged.path), signature.read(model.path))
+    return VerifiedTarget(target, model, judged, parity_record.read_parity(judged.path), signature.read(model.path))
 
 
 def _order(

@@ -16,9 +16,9 @@ from pipeline.student.reference import Reference
 from pipeline.student.reference import read as read_reference
 from pipeline.verify.gates import judge
 from pipeline.verify.measure import Measured, measure
-from pipeline.verify.record import PARITY, Parity, Verdict, VerifyRequest, read
+from pipeline.verify.record import PARITY, Parity, Verdict, VerifyRequest, read_parity
 
-__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "VerifyRequest", "make", "read", "record_crash"]
+__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "VerifyRequest", "make", "read_parity", "record_crash"]
 
 VERSION = 14
 

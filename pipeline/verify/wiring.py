@@ -1,8 +1,8 @@
 """Follow a file's own graph: does each operation read the same tensors as its counterpart in the checkpoint?
 
-A constant is recognised by its content, so two exchanged LayerNorm weights of neighbouring layers are both in the file,
-whole, and int8's own noise hides the effect. Here every operation that reads tensors of the checkpoint is matched with
-one call of one of its modules, and has to work on the results of the calls that this one works on in the checkpoint.
+The weights gate recognises a constant by its content, so it cannot see that two layers have exchanged their LayerNorm
+weights, and the noise of int8 hides the effect on the outputs. Here each operation that reads tensors of the checkpoint
+is matched with one call of a module, and its inputs have to come from the calls that are the inputs of that call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from pipeline.formats.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
 _SMALL = 16
-"""Smaller matrices may be folded away."""
+"""Number of elements below which a converter may fold a matrix into another constant."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The constant of a file that stands for a tensor which a module call reads."""
+    """The constant of a file that holds a tensor of a module call."""
 
     constant: int
     """Index in `Structure.constants`."""
@@ -41,7 +41,7 @@ def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expec
 
     Args:
         uses: the operations of the function that read constants, in the order in which they run.
-        forms: for each constant of the file, the forms of tensors that it matches, as far as rounding can tell.
+        forms: for each constant of the file, the tensor forms that it equals up to rounding.
         expected: the checkpoint.
     """
     graph = _Graph(expected)
@@ -64,11 +64,11 @@ class _Read:
 
 @dataclass
 class _Graph:
-    """The calls of the checkpoint, as far as the operations of one function were matched with them."""
+    """The module calls of the checkpoint, and the operations of one function that were matched with them so far."""
 
     expected: Expected
     reached: list[frozenset[int]] = field(default_factory=list)
-    """For each operation of the file, the calls whose results it passes on."""
+    """For each operation of the file, the calls whose results are in its output."""
     consumed: dict[int, set[str]] = field(default_factory=dict)
     """Tensors read so far, by call number."""
     places: dict[int, dict[str, Place]] = field(default_factory=dict)
@@ -101,11 +101,11 @@ class _Graph:
         return f"{names}: read{how} by an operation that works on {self._named(sources)}"
 
     def _candidates(self, read: Sequence[_Read]) -> Iterator[tuple[int, list[Form]]]:
-        """Yield the calls whose module has every tensor that an operation reads, calls not yet read first."""
+        """Yield the calls whose module has every tensor that an operation reads; unmatched calls come first."""
         found = []
         for call in sorted({number for form in read[0].forms for number in self.calls.get(_module(form), ())}):
             name = self.expected.calls[call][0]
-            # Rows that were looked up at conversion are an addend, too.
+            # A converter may look rows of a table up, and add them as a constant.
             table = not self._needs(call)
             mine = [
                 [
@@ -123,12 +123,12 @@ class _Graph:
             yield call, chosen
 
     def _fits(self, call: int, sources: frozenset[int], forms: Iterable[Form]) -> bool:
-        """Return whether an operation on the results of `sources` can be a call, or its later part."""
+        """Return whether an operation whose inputs are the results of `sources` can be a call or the rest of one."""
         if call in sources:
             return True
         needs = self._needs(call)
         if not needs:
-            # A table that was looked up at conversion is added to other inputs of the calls that read its rows.
+            # Rows that a converter looked up are added to the other inputs of the calls that read them.
             readers = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
             return not sources or any(sources <= self._behind(reader, frozenset()) for reader in readers)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
@@ -153,7 +153,7 @@ class _Graph:
         return next(form for form in self.expected.forms if form.tensor == tensor and form.how == like.how)
 
     def _alike(self, name: str, other: str) -> bool:
-        """Return whether two modules have equal weights and biases, and at least one of them."""
+        """Return whether two modules have equal tensors: a weight, a bias, or both."""
         kinds = [kind for kind in ("weight", "bias") if f"{name}.{kind}" in self.expected.tensors]
         pairs = [
             (self.expected.tensors[f"{name}.{kind}"], self.expected.tensors.get(f"{other}.{kind}")) for kind in kinds
@@ -164,11 +164,11 @@ class _Graph:
         return self.expected.calls[call][1]
 
     def _passed_over(self, call: int, folded: frozenset[str]) -> bool:
-        """Return whether a call may be missing between two others: folded into one, or computed at conversion."""
+        """Return whether a call may have no operation: a converter folded it into another one, or computed it."""
         return call not in self.consumed or self.expected.calls[call][0] in folded
 
     def _behind(self, call: int, folded: frozenset[str]) -> frozenset[int]:
-        """Return the calls whose results a call may read: its inputs, and the inputs of those that may be missing."""
+        """Return the calls whose results a call may read: its inputs, and the inputs of inputs without an operation."""
         result: set[int] = set()
         waiting = list(self._needs(call))
         while waiting:

@@ -102,7 +102,7 @@ def _convert(recipes: Sequence[Path]) -> None:
     store = Store(FOLDER / "students")
     graphs = []
     for file in recipes:
-        recipe, _ = loading.read(str(file))
+        recipe, _ = loading.read_recipe(str(file))
         graphs.append(build(Request(recipe, file, "convert", choose_targets(recipe, [])), store))
     for graph in graphs[1:]:
         graphs[0].include(*graph.nodes.values())

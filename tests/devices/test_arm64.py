@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("emulated")
     file = home / "emulated.toml"
     file.write_text(_RECIPE, encoding="utf-8")
-    recipe, _ = loading.read(str(file))
+    recipe, _ = loading.read_recipe(str(file))
     request = Request(recipe, file, "verify", choose_targets(recipe, []))
     running.run(request, home / "build", Silent())
     return home
