@@ -140,7 +140,7 @@ class Scheme:
 
     @property
     def takes_calibration(self) -> bool:
-        """Whether calibration changes a checkpoint for the scheme, be it by gains alone."""
+        """Whether calibration changes the checkpoint for the scheme, if only by SmoothQuant scales."""
         return self.activations != "float" or self.chosen
 
     @property

@@ -32,7 +32,7 @@ def ranges(
     build: BuildFolder = Path("build"),
     as_json: AsJson = False,
 ) -> None:
-    """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    """Show what calibration found for each linear: outliers, SmoothQuant scales, ranges, and errors."""
     from pipeline.quantize import checkpoint as quantised
     from pipeline.quantize import costs
     from pipeline.recipe.loading import read_recipe
