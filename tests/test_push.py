@@ -390,9 +390,9 @@ def test_create_makes_a_private_repository_and_a_branch(whole, hub):
 
 
 @pytest.fixture
-def one_bundle(whole: TinyLine) -> tuple[push.Pushed, Bundle]:
+def one_bundle(whole: TinyLine) -> tuple[push.PushedBundle, Bundle]:
     place, held = made(whole)
-    return push.Pushed.of(place, held, PLACE, "main"), held
+    return push.PushedBundle.of(place, held, PLACE, "main"), held
 
 
 @pytest.fixture
@@ -455,7 +455,7 @@ def test_what_is_uploaded_was_verified_thoroughly(line, client):
     place, held = made(line)
     client()
     with pytest.raises(InputError, match=r"litert-fp32, executorch-fp32: .* Run `pocketbert verify tiny --thorough`"):
-        push.upload(push.Pushed.of(place, held, PLACE, "main"), held, private=False, create=False)
+        push.upload(push.PushedBundle.of(place, held, PLACE, "main"), held, private=False, create=False)
 
 
 def test_a_failed_target_is_not_uploaded_even_if_a_bundle_lists_it(one_bundle, client):

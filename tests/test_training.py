@@ -29,7 +29,7 @@ from pipeline.checkpoint import source as student
 from pipeline.cli import progress as cli_progress
 from pipeline.data import datasets as data
 from pipeline.data import files
-from pipeline.data.datasets import Columns, Placed
+from pipeline.data.datasets import Columns, LocatedAnswer
 from pipeline.errors import InputError, RecipeError
 from pipeline.metrics import scoring
 from pipeline.planning.checkpoints import branch_for
@@ -309,7 +309,7 @@ def test_targets_are_where_verification_looks(tiny_student):
     start, end = map(int, windows[-1].target)
     assert encoder.tokens(windows[-1].row)[start : end + 1] == ["seven", "tables"]
     # An annotator's space around the answer is part of no token.
-    spaced = data.Placed("how many?", "there are seven tables here", answers=(" seven tables ",), answer_start=9)
+    spaced = data.LocatedAnswer("how many?", "there are seven tables here", answers=(" seven tables ",), answer_start=9)
     (one,) = examples.encode(encoder, TASKS["question_answering"], [spaced], [])
     start, end = map(int, one.target)
     assert encoder.tokens(one.row)[start : end + 1] == ["seven", "tables"]
@@ -786,7 +786,9 @@ def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     xquad = data.DATASETS["xquad"]
-    assert [row.answer_start for row in xquad.load("train") if isinstance(row, Placed)] == [answer["answer_start"]] * 2
+    assert [row.answer_start for row in xquad.load("train") if isinstance(row, LocatedAnswer)] == [
+        answer["answer_start"]
+    ] * 2
     assert xquad.digest("train") != xquad.digest("dev"), "how it is read is a part of it"
     answer["answer_start"] += 1
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))

@@ -23,7 +23,7 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import vocabulary
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary
-from pipeline.compress.vocabulary.trimming import Changes, compare, count_tokens
+from pipeline.compress.vocabulary.trimming import TokenizerChanges, compare, count_tokens
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, StudentError
 from pipeline.recipe.compression import VocabularySection
@@ -181,7 +181,7 @@ def tokenizer_of(model: Any) -> Vocabulary:
     return Vocabulary(tokenizer, Path("made-up"))
 
 
-def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], Changes]:
+def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], TokenizerChanges]:
     full = tokenizer_of(model)
     kept, _ = full.choose(count_tokens(full, texts), full.always_kept(set(), set()), None)
     tokenizer, ids = full.restrict(kept)

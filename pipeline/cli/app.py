@@ -321,7 +321,7 @@ def push(
     """Write verified targets and a model card as a bundle; upload it with --no-dry-run."""
     from pipeline.recipe.loading import read_recipe
     from pipeline.ship import bundle as bundles
-    from pipeline.ship.push import Pushed, check_names, upload
+    from pipeline.ship.push import PushedBundle, check_names, upload
 
     parsed, file = read_recipe(recipe)
     check_names(repository, revision)
@@ -338,7 +338,7 @@ def push(
             tell=progress.note,
             sign=sign,
         )
-    pushed = Pushed.of(folder, bundle, repository, revision)
+    pushed = PushedBundle.of(folder, bundle, repository, revision)
     if not dry_run:
         pushed = upload(pushed, bundle, private=private, create=create)
     documents.show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))

@@ -15,7 +15,7 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
-    from pipeline.ship.placing import Shipped
+    from pipeline.ship.placing import ShippedModel
 
 MODELS: Mapping[str, str] = {
     "minilm": "semantic search",
@@ -32,7 +32,7 @@ _APPS = ("android", "ios")
 class _Demo:
     """The outcome of `pocketbert demo`."""
 
-    shipped: list[tuple["Shipped", list[Path]]] = field(default_factory=list)
+    shipped: list[tuple["ShippedModel", list[Path]]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Recipes that were not made, or targets that were not shipped, with the reason."""
     failed: bool = False

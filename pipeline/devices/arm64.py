@@ -57,7 +57,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Counted:
+class InstructionCounts:
     """Instructions of a call in the emulated machine, and the size of its pages."""
 
     instructions: tuple[int, ...]
@@ -93,7 +93,7 @@ class Emulator:
             with np.load(place / "outputs.npz", allow_pickle=False) as found:
                 return [tuple(found[f"o{number}-{name}"] for name in names) for number in range(len(calls))]
 
-    def count(self, file: Path, calls: Sequence[Call], cpu: str, repeats: int, log: Path) -> list[Counted]:
+    def count(self, file: Path, calls: Sequence[Call], cpu: str, repeats: int, log: Path) -> list[InstructionCounts]:
         """Count the instructions of calls in an emulated machine with one core, `repeats` times each.
 
         Raises:
@@ -108,7 +108,7 @@ class Emulator:
             self._pack(Path(scratch) / "root", file, calls, repeats, disk)
             lines = _run(self._machine(cpu, disk), log)
         _finished(lines, f"{file.name} in a machine with {cpu}", log)
-        return [Counted(tuple(line["counts"]), line["page_size"]) for line in lines if "counts" in line]
+        return [InstructionCounts(tuple(line["counts"]), line["page_size"]) for line in lines if "counts" in line]
 
     def _machine(self, cpu: str, disk: Path) -> list[str]:
         qemu = self.tree / "qemu"

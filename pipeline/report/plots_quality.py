@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline.report import wording
-from pipeline.report.plots import INK, Look, caption, looks
+from pipeline.report.plots import INK, PlotStyle, caption, looks
 from pipeline.report.record import Report, TargetReport, VariantReport
 
 SMALLEST_DISTANCE = 1e-7
@@ -22,7 +22,7 @@ class _Point:
     size_mb: float
     ms: float
     text: str
-    look: Look
+    look: PlotStyle
     failed: bool
     kept: bool
     """Whether the point may lie on the Pareto front: a file that passed, or the reference."""
@@ -144,7 +144,9 @@ def kinds(report: Report) -> Figure | None:
     return figure
 
 
-def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: float, look: Look, kind: str) -> None:
+def _kind_row(
+    axes: Axes, target: TargetReport, names: Sequence[str], offset: float, look: PlotStyle, kind: str
+) -> None:
     for place, name in enumerate(names):
         group = target.parity.groups.get(name)
         if group is None:
@@ -174,6 +176,6 @@ def _kind_axis(axes: Axes, kind: str) -> None:
         axes.set_xlabel("SQNR in dB; further right is better. Filled: mean. Hollow: worst text")
 
 
-def _handle(target: TargetReport, look: Look) -> Line2D:
+def _handle(target: TargetReport, look: PlotStyle) -> Line2D:
     label = f"{target.runtime} {target.scheme}" + (" (failed)" if target.parity.verdict == "failed" else "")
     return Line2D([], [], color=look.colour, marker=look.mark.marker, linestyle="none", label=label)

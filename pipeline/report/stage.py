@@ -26,13 +26,13 @@ from pipeline.report import measured
 from pipeline.report.record import (
     Conversion,
     FileBeside,
-    Kept,
     LengthSummary,
     PhoneReport,
     QuantisedReport,
     Report,
     StudentBeside,
     StudentInfo,
+    StudentMetric,
     TargetReport,
     TextSummary,
     VariantReport,
@@ -197,7 +197,7 @@ def _beside(target: TargetReport, targets: list[TargetReport], variants: list[Va
         mean_ms=mine.texts.mean_ms if mine else None,
         own_mean_ms=theirs.texts.mean_ms if theirs and together else None,
         metrics=[
-            Kept(
+            StudentMetric(
                 dataset=row.dataset,
                 metric=row.metric,
                 unpruned=references[row.dataset],

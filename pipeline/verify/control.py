@@ -27,7 +27,7 @@ from pipeline.verify import file_weights, probes
 from pipeline.verify.probes import Probe, Probes, Vocabulary
 from pipeline.verify.record import Control
 from pipeline.verify.weights import Expected
-from pipeline.verify.wiring import Followed
+from pipeline.verify.wiring import MatchedFunction
 
 _TEXTS_EVERY = 16
 """One verification text in this many runs, at its own length and at the longest."""
@@ -48,7 +48,7 @@ class Subject:
     reference: Reference
     expected: Expected
     stored: Structure
-    followed: Sequence[Followed]
+    followed: Sequence[MatchedFunction]
 
 
 def run(subject: Subject, *, thorough: bool) -> Control:

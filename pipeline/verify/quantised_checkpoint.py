@@ -25,7 +25,7 @@ from pipeline.schemes import SCHEMES, Scheme, Stored
 from pipeline.verify.quantised_weights import QuantisedWeight, differing
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected
-from pipeline.verify.wiring import Followed
+from pipeline.verify.wiring import MatchedFunction
 
 Calls = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -243,7 +243,7 @@ def _encoder_linears(student: Expected) -> set[str]:
 
 def check_stored(
     stored: Structure,
-    followed: Sequence[Followed],
+    followed: Sequence[MatchedFunction],
     weights: Mapping[str, QuantisedWeight],
     scheme: Scheme,
     base: Stored,
@@ -279,7 +279,7 @@ def _kind(weight: QuantisedWeight) -> Stored:
 
 
 def _misstored(
-    stored: Structure, followed: Iterable[Followed], kinds: Mapping[str, Stored], base: Stored
+    stored: Structure, followed: Iterable[MatchedFunction], kinds: Mapping[str, Stored], base: Stored
 ) -> Iterator[str]:
     for one in followed:
         for places in one.places.values():

@@ -18,7 +18,7 @@ _SMALL = 16
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorConstant:
     """The constant of a file that holds a tensor of a module call."""
 
     constant: int
@@ -27,16 +27,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Followed:
+class MatchedFunction:
     """One function of a file, matched with the checkpoint's module calls."""
 
     problems: tuple[str, ...]
     """Messages on tensors that are read in a wrong place."""
-    places: Mapping[int, Mapping[str, Place]]
+    places: Mapping[int, Mapping[str, TensorConstant]]
     """Places by call number and tensor name."""
 
 
-def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Followed:
+def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> MatchedFunction:
     """Match each operation of a function that reads tensors with a call of the checkpoint's modules.
 
     Args:
@@ -50,7 +50,7 @@ def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expec
         read = [_Read(number, tuple(forms[number]), role) for number, role in use.constants if forms[number]]
         problem = graph.add(use, read)
         problems += [problem] if problem else []
-    return Followed((*problems, *graph.left_out()), graph.places)
+    return MatchedFunction((*problems, *graph.left_out()), graph.places)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Graph:
     """For each operation of the file, the calls whose results are in its output."""
     consumed: dict[int, set[str]] = field(default_factory=dict)
     """Tensors read so far, by call number."""
-    places: dict[int, dict[str, Place]] = field(default_factory=dict)
+    places: dict[int, dict[str, TensorConstant]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.calls: dict[str, list[int]] = {}
@@ -86,7 +86,7 @@ class _Graph:
             return None
         for call, forms in self._candidates(read):
             if self._fits(call, sources, forms):
-                found = {form.tensor: Place(one.number, form) for one, form in zip(read, forms, strict=True)}
+                found = {form.tensor: TensorConstant(one.number, form) for one, form in zip(read, forms, strict=True)}
                 twins = self._twins(call, found)
                 for twin, places in twins.items():
                     self.consumed.setdefault(twin, set()).update(places)
@@ -134,18 +134,19 @@ class _Graph:
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
 
-    def _twins(self, call: int, places: Mapping[str, Place]) -> Mapping[int, Mapping[str, Place]]:
+    def _twins(self, call: int, places: Mapping[str, TensorConstant]) -> Mapping[int, Mapping[str, TensorConstant]]:
         """Return a call and its duplicates, each with the tensors it reads: a converter runs equal calls as one.
 
         Tied query and key projections are such calls.
         """
         name, needs = self.expected.calls[call]
-        twins: dict[int, Mapping[str, Place]] = {call: places}
+        twins: dict[int, Mapping[str, TensorConstant]] = {call: places}
         for other, (theirs, others_need) in enumerate(self.expected.calls):
             if other != call and needs and others_need == needs and self._alike(name, theirs):
                 renamed = {tensor.replace(name, theirs, 1): place for tensor, place in places.items()}
                 twins[other] = {
-                    tensor: Place(place.constant, self._form(tensor, place.form)) for tensor, place in renamed.items()
+                    tensor: TensorConstant(place.constant, self._form(tensor, place.form))
+                    for tensor, place in renamed.items()
                 }
         return twins
 

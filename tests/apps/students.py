@@ -27,7 +27,7 @@ from pipeline.planning import run as running
 from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
 from pipeline.ship import placing, signing
-from pipeline.ship.placing import Shipped
+from pipeline.ship.placing import ShippedModel
 from pipeline.text.bundled import everyday_sentences
 
 FOLDER = toolchains.APPS
@@ -68,10 +68,10 @@ def model_of(name: str, backend: str) -> Artifact:
     return artifact.load(FOLDER / "students" / name / f"{backend}-{SCHEME}" / "model")
 
 
-def _said(model: Artifact) -> Shipped:
+def _said(model: Artifact) -> ShippedModel:
     claimed = signature.read(model.path)
     offered, untried = compute_units(claimed.backend, claimed.scheme)
-    return Shipped(
+    return ShippedModel(
         recipe=model.path.parents[1].name,
         target=f"{claimed.backend}-{claimed.scheme}",
         backend=claimed.backend,

@@ -102,7 +102,7 @@ def one_turn(made: Path) -> Recipe:
     return recipe.model_copy(update={"benchmark": recipe.benchmark.model_copy(update={"text_passes": 1})})
 
 
-def measure(made: Path, device: Device, build: Path) -> list[shipped.Measured]:
+def measure(made: Path, device: Device, build: Path) -> list[shipped.MeasuredFile]:
     """Measure one of the recipe's targets in one turn."""
     recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
@@ -208,7 +208,7 @@ def test_what_a_runtime_quietly_ran_elsewhere_stands_in_no_table(
         named = [one.model_copy(update={"compute_units": units}) for one in requests]
         return shipped.TimedFile(str(target), model, said, named)
 
-    def ran(units: str | None) -> list[shipped.Measured]:
+    def ran(units: str | None) -> list[shipped.MeasuredFile]:
         transport = adb.AndroidPhone(device)
         return shipped.in_turns(
             [asked(units)], tmp_path / "out", "pixel", transport, lambda what, share: None, patience=_PATIENCE
@@ -423,7 +423,7 @@ def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, pho
     claimed = signature.read(model)
     reached, folder = adb.AndroidPhone(row(phone)), phone.temporary / "pocketbert"
 
-    def ran(program: Path = runner) -> list[plain.Plain]:
+    def ran(program: Path = runner) -> list[plain.RunnerTimes]:
         return plain.measure(
             reached, program, "litert-int8_dynamic", model, claimed, [16, 64], lambda what, share: None
         )
@@ -471,7 +471,7 @@ def test_executorchs_runner_says_its_time_in_the_log_of_the_phone(
         "2026-01-01 00:00:00.000000000 Model executed successfully 50 time(s) in 1.000000 ms.\n"
     )
 
-    def ran(how: str) -> list[plain.Plain]:
+    def ran(how: str) -> list[plain.RunnerTimes]:
         (phone.home / "build").write_text(how)
         return plain.measure(reached, runner, "executorch-fp32", model, claimed, [16], lambda what, share: None)
 

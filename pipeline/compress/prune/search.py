@@ -14,7 +14,7 @@ from pipeline.compress.prune.importance import Importance
 from pipeline.compress.prune.structure import KINDS, STRUCTURES, SublayerKind, SublayerShape, least_cost
 from pipeline.errors import RecipeError
 
-Kept = list[NDArray[np.int64]]
+KeptStructures = list[NDArray[np.int64]]
 """For each sublayer, the numbers of the structures to keep, ascending."""
 
 
@@ -31,7 +31,7 @@ class _Chunks:
         return np.bincount(self.sublayers[:bought], minlength=sublayers)
 
 
-def keep_all(sublayers: Sequence[SublayerShape]) -> Kept:
+def keep_all(sublayers: Sequence[SublayerShape]) -> KeptStructures:
     """Return all structures of each sublayer."""
     return [np.arange(sublayer.size) for sublayer in sublayers]
 
@@ -44,7 +44,7 @@ def search_budget(
     budget: float,
     intermediate_multiple: int,
     uniform: bool = False,
-) -> Kept:
+) -> KeptStructures:
     """Return the structures to keep: the most important ones that together cost no more than a budget.
 
     Args:
@@ -97,7 +97,7 @@ def _search_uniform(
     *,
     budget: float,
     intermediate_multiple: int,
-) -> Kept:
+) -> KeptStructures:
     """Keep the same numbers in each layer: try each number of heads, and spend the rest of the budget on neurons."""
     prices = {
         kind: sum(cost for sublayer, cost in zip(sublayers, costs, strict=True) if sublayer.kind == kind)
@@ -131,13 +131,13 @@ def _search_uniform(
 def search_fraction(
     sublayers: Sequence[SublayerShape],
     importances: Sequence[Importance],
-    kept: Kept,
+    kept: KeptStructures,
     kind: SublayerKind,
     *,
     fraction: float,
     intermediate_multiple: int,
     uniform: bool = False,
-) -> Kept:
+) -> KeptStructures:
     """Reduce the structures of one kind to a fraction of them: the most important ones over all layers.
 
     With `uniform` each sublayer keeps that fraction of the smallest one, rounded down to whole multiples.
@@ -200,7 +200,7 @@ def _most_important(
     return np.sort(np.argsort(-importance.each, kind="stable")[:count])
 
 
-def rearrange(kept: Kept, importances: Sequence[Importance]) -> Kept:
+def rearrange(kept: KeptStructures, importances: Sequence[Importance]) -> KeptStructures:
     """Exchange removed and kept structures of a sublayer if that lowers the loss, to which removed pairs contribute."""
     return [
         numbers if importance.pairs is None else _exchange(numbers, importance.pairs)
