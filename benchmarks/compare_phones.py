@@ -15,7 +15,7 @@ from pipeline.devices.transport import DeviceError, Transport
 from pipeline.errors import InputError
 from pipeline.formats import compute_units, signature
 from pipeline.ship import phones
-from pipeline.ship.placing import Shipped
+from pipeline.ship.placing import ShippedModel
 
 _VERDICT = "make compare has set it beside PyTorch on six texts, and no verdict was asked for"
 
@@ -86,10 +86,10 @@ def runs(phone: Phone, target: Target) -> bool:
     return target.backend in phone.device.backends
 
 
-def _shipped(name: str, model: Artifact) -> Shipped:
+def _shipped(name: str, model: Artifact) -> ShippedModel:
     claimed, metrics = signature.read(model.path), model.manifest.metrics
     offered, untried = compute_units(claimed.backend, claimed.scheme)
-    return Shipped(
+    return ShippedModel(
         recipe="compare",
         target=name,
         backend=claimed.backend,

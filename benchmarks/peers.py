@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> str:
     Raises:
         PipelineError: the recipe cannot be compared, or a peer is not installed.
     """
-    recipe, file = loading.read(options.recipe)
+    recipe, file = loading.read_recipe(options.recipe)
     chosen = [peer for peer in PEERS if not options.peer or peer in options.peer]
     _check(recipe, chosen)
     recipe = _with_targets(recipe)

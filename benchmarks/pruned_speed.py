@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> Speed:
         PipelineError: recipes that cannot be carried out, or have nothing in common.
     """
     lengths = sorted(set(options.length or (32, 128)))
-    read = [recipes.read(name) for name in (options.unpruned, *options.pruned)]
+    read = [recipes.read_recipe(name) for name in (options.unpruned, *options.pruned)]
     expected = _common([recipe for recipe, _ in read], lengths, options.rounds)
     with Progress(quiet=False) as progress:
         made = [_make(Request(*one, "convert", expected), options.build, progress) for one in read]

@@ -61,15 +61,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         for name in _STUDENTS:
-            recipe, _ = loading.read(str(RECIPE.with_name(f"{name}.toml")))
+            recipe, _ = loading.read_recipe(str(RECIPE.with_name(f"{name}.toml")))
             print(name, *choose_targets(recipe, []))
         return 0
-    recipe, file = loading.read(str(RECIPE))
+    recipe, file = loading.read_recipe(str(RECIPE))
     if not options.page:
         with Progress(quiet=False) as progress:
             running.run(Request(recipe, file, "report", choose_targets(recipe, [])), options.build, progress)
             for name in _UNTIMED:
-                untimed, place = loading.read(str(RECIPE.with_name(f"{name}.toml")))
+                untimed, place = loading.read_recipe(str(RECIPE.with_name(f"{name}.toml")))
                 running.run(Request(untimed, place, "verify", choose_targets(untimed, [])), options.build, progress)
     report = Report.model_validate(read_json(options.build / recipe.name / "report" / "report.json"))
     PAGE.write_text("\n".join(_page(report, options.build)) + "\n", encoding="utf-8")
@@ -125,7 +125,7 @@ def _rows(report: Report, build: Path, backend: str) -> Iterator[_Row]:
             if not (place / "parity").exists():
                 continue
             target = Target(backend, place.name.removeprefix(f"{backend}-"))
-            parity = verify.read(place / "parity")
+            parity = verify.read_parity(place / "parity")
             yield _Row(student, target, parity, _time(report, student, target), _integers(build / student, target))
 
 

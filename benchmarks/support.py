@@ -152,7 +152,7 @@ def _memory(folder: Path) -> Iterator[str]:
 def _row(place: Path, parameters: int) -> str:
     if not (place / "parity").is_dir():
         return "not made yet | | | | | | "
-    parity = verify.read(place / "parity")
+    parity = verify.read_parity(place / "parity")
     model: Artifact = artifact.load(place / "model")
     found = model.manifest.metrics
     measures = parity.measures

@@ -102,7 +102,7 @@ def write_source(case: Case, place: Path) -> None:
     config = transformers.AutoConfig.for_model(case.architecture, **options)
     torch.manual_seed(0)
     model = getattr(transformers, tasks.get(case.task).auto_class).from_config(config)
-    tokenizer = students.find(*recipes.read("minilm")).folder / "tokenizer.json"
+    tokenizer = students.find(*recipes.read_recipe("minilm")).folder / "tokenizer.json"
     with write_aside(place) as aside:
         model.save_pretrained(aside)
         if case.config.get("vocab_size", 30522) < 30522:

@@ -178,7 +178,7 @@ def write(table: Table, trial: Trial) -> tuple[Recipe, Path]:
     text = said + tomli_w.dumps(_values(table, trial))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
-    return recipe.read(str(path))
+    return recipe.read_recipe(str(path))
 
 
 def product(expected: Recipe) -> str:

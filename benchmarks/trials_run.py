@@ -176,7 +176,7 @@ def _files(made: Made) -> Iterator[File]:
 
 
 def _file(folder: Path, target: Target) -> File:
-    parity = verify.read(folder / str(target) / "parity")
+    parity = verify.read_parity(folder / str(target) / "parity")
     return File(
         backend=parity.backend,
         scheme=parity.scheme,

@@ -231,7 +231,7 @@ place = Path(sys.argv[1])
 torch.manual_seed(0)
 config = transformers.AutoConfig.for_model("bert", **ARCHITECTURES["bert"].tiny_config)
 transformers.AutoModel.from_config(config).save_pretrained(place)
-shutil.copy(source.find(*loading.read("minilm")).folder / "tokenizer.json", place)
+shutil.copy(source.find(*loading.read_recipe("minilm")).folder / "tokenizer.json", place)
 ids = numpy.ones((1, 32), numpy.int32)
 numpy.savez(place.with_name("inputs.npz"), input_ids=ids, attention_mask=ids, token_type_ids=ids * 0)
 """

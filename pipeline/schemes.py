@@ -94,7 +94,7 @@ class Support:
 
 
 @dataclass(frozen=True)
-class Mark:
+class PlotMark:
     """How a scheme is drawn, the same in every plot."""
 
     marker: str
@@ -116,7 +116,7 @@ class Scheme:
     """What linears read."""
     support: Mapping[str, Support]
     """By format, for all of `BACKENDS`."""
-    mark: Mark
+    mark: PlotMark
     gates: dict[OutputKind, Gates]
     block: int | None = None
     """How many neighbouring columns share a scale, where some do."""
@@ -140,7 +140,7 @@ class Scheme:
 
     @property
     def takes_calibration(self) -> bool:
-        """Whether calibration changes a checkpoint for the scheme, be it by gains alone."""
+        """Whether calibration changes the checkpoint for the scheme, if only by SmoothQuant scales."""
         return self.activations != "float" or self.chosen
 
     @property
@@ -304,7 +304,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(sparse_ios=16),
                 "executorch": Support(),
             },
-            mark=Mark("o", "-", ""),
+            mark=PlotMark("o", "-", ""),
             gates=_gates(
                 cosine=0.99999,
                 worst=0.9999,
@@ -331,7 +331,7 @@ SCHEMES: dict[str, Scheme] = {
                     "layer_norm in half precision is wrong in ExecuTorch 1.4.1 from 256 columns on (cosine .78 to .98)."
                 ),
             },
-            mark=Mark("s", (0, (6, 2)), "////"),
+            mark=PlotMark("s", (0, (6, 2)), "////"),
             gates=_gates(
                 cosine=0.9999,
                 worst=0.999,
@@ -357,7 +357,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(base="float16", ios=16, sparse_ios=18),
                 "executorch": Support(),
             },
-            mark=Mark("^", (0, (4, 2, 1, 2)), "...."),
+            mark=PlotMark("^", (0, (4, 2, 1, 2)), "...."),
             gates=_gates(
                 cosine=0.998,
                 worst=0.98,
@@ -384,7 +384,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(_NOT_AT_RUN_TIME),
                 "executorch": Support(),
             },
-            mark=Mark("D", (0, (1.5, 1.5)), "xxxx"),
+            mark=PlotMark("D", (0, (1.5, 1.5)), "xxxx"),
             gates=_gates(
                 cosine=0.995,
                 worst=0.96,
@@ -416,7 +416,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(base="float16", ios=17, untried_units=_beyond_cpu(_ANE_ZERO_POINTS)),
                 "executorch": Support(),
             },
-            mark=Mark("X", (0, (5, 1)), "oooo"),
+            mark=PlotMark("X", (0, (5, 1)), "oooo"),
             # Real MiniLM: .997 on average, .94 for a text in a script that its vocabulary spells letter by letter.
             gates=_static_gates(cosine=0.99, worst=0.91, sqnr=15, agreement=0.93, kl=2e-2, drop=0.01),
         ),
@@ -431,7 +431,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support("Core ML reads a scale per row wherever it reads int8 activations: int8_static."),
                 "executorch": Support("XNNPACK has always read a scale per row: int8_static."),
             },
-            mark=Mark("<", (0, (7, 1, 1, 1)), "OO"),
+            mark=PlotMark("<", (0, (7, 1, 1, 1)), "OO"),
             # Real MiniLM: .993 on average, .935 for a text in a script that its vocabulary spells letter by letter. Its
             # bound is below that of int8_static, which is shipped before it.
             gates=_static_gates(cosine=0.985, worst=0.90, sqnr=13, agreement=0.92, kl=3e-2, drop=0.015),
@@ -449,7 +449,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(_NOT_AT_RUN_TIME),
                 "executorch": Support(),
             },
-            mark=Mark("d", (0, (2, 1)), "\\\\\\\\"),
+            mark=PlotMark("d", (0, (2, 1)), "\\\\\\\\"),
             gates=_int4_gates(pad=3e-2),
         ),
         Scheme(
@@ -466,7 +466,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(base="float16", ios=18, untried_units=_beyond_cpu(_ANE_BLOCKS)),
                 "executorch": Support("XNNPACK has no linear of float activations and int4 blocks."),
             },
-            mark=Mark("p", (0, (1, 1)), "----"),
+            mark=PlotMark("p", (0, (1, 1)), "----"),
             gates=_int4_gates(pad=1e-2),
         ),
         Scheme(
@@ -480,7 +480,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(base="float16", ios=16, untried_units=_beyond_cpu(_ANE_PALETTES)),
                 "executorch": Support(_NO_PALETTES.format("XNNPACK")),
             },
-            mark=Mark("v", (0, (3, 1, 1, 1, 1, 1)), "||||"),
+            mark=PlotMark("v", (0, (3, 1, 1, 1, 1, 1)), "||||"),
             gates=_gates(
                 cosine=0.998,
                 worst=0.97,
@@ -506,7 +506,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support(base="float16", ios=18, untried_units=_beyond_cpu(_ANE_PALETTES)),
                 "executorch": Support(_NO_PALETTES.format("XNNPACK")),
             },
-            mark=Mark("P", (0, (1, 3)), "++++"),
+            mark=PlotMark("P", (0, (1, 3)), "++++"),
             gates=_gates(
                 cosine=0.97,
                 worst=0.80,

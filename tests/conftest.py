@@ -194,7 +194,7 @@ class Silent:
 
 def branch_of(path: Path, until: StageName = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
-    found = checkpoints.branch_for(*recipes.read(str(path)))
+    found = checkpoints.branch_for(*recipes.read_recipe(str(path)))
     checkpoints.prepare(found, until, FinishedCheckpoints())
     return found
 
@@ -221,7 +221,7 @@ def check_trial(tried: student.Source, made: Path, *, sizes_are_measured: bool =
 
 def planned(path: Path, until: StageName = "compress") -> dict[str, bool]:
     """Return which nodes a verb would make, by name; the build folder lies beside the recipe."""
-    parsed, file = recipes.read(str(path))
+    parsed, file = recipes.read_recipe(str(path))
     request = Request(parsed, file, until, convert.targets(parsed))
     return {step.name: step.made for step in running.plan(request, path.parent / "build").steps}
 

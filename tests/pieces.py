@@ -30,7 +30,7 @@ _MADE_UP = (
 @functools.cache
 def bundled_folder() -> Path:
     """Return the bundled student's folder, looked up as the pipeline does it."""
-    return source.find(*loading.read("minilm")).folder
+    return source.find(*loading.read_recipe("minilm")).folder
 
 
 def write(folder: Path) -> None:

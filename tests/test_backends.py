@@ -425,5 +425,5 @@ def test_a_file_that_does_not_open_still_shows_what_the_runtime_said(
 
 def test_recipe_of_a_folder_with_random_weights_reads(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
     file = recipe_file(tmp_path, student={"source": str(tiny_student("bert", "embedding")), "random_weights": True})
-    parsed, path = recipe.read(str(file))
+    parsed, path = recipe.read_recipe(str(file))
     assert student.find(parsed, path).architecture.model_type == "bert"

@@ -121,7 +121,7 @@ def test_the_size_that_is_judged_is_measured(tiny_line: TinyLine, tmp_path: Path
     asked = VerifyRequest(Target("litert", "fp32"), bounds("fp32"), random_weights=True)
     (tmp_path / "out").mkdir()
     verify.record_crash("it went down", model, line.folder / "student", None, reference, None, asked, tmp_path / "out")
-    parity = verify.read(tmp_path / "out")
+    parity = verify.read_parity(tmp_path / "out")
     assert parity.file_bytes == 60_000_000
     (size,) = [gate for gate in parity.gates if gate.name == "max_bytes_per_parameter"]
     assert not size.passed

@@ -129,7 +129,7 @@ def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(comman
             assert rows[row["student"].removeprefix("recipe:")]["student"].startswith("bundled:")
         elif not row["student"].startswith("bundled:"):
             assert rows[row["twin"]]["student"].startswith("bundled:")
-            one, other = (recipe.read(name)[0] for name in (row["name"], row["twin"]))
+            one, other = (recipe.read_recipe(name)[0] for name in (row["name"], row["twin"]))
             assert (other.task, other.targets) == (one.task, one.targets)
             assert one.train is None or (other.train is not None and other.train.dataset == one.train.dataset)
 
@@ -217,7 +217,7 @@ def test_the_first_run_makes_everything_and_a_failed_verdict_is_exit_1(tiny_line
 
 
 def test_the_failed_verdict_names_bound_and_worst_input(tiny_line):
-    parity = verify.read(tiny_line.folder / "litert-int8_dynamic" / "parity")
+    parity = verify.read_parity(tiny_line.folder / "litert-int8_dynamic" / "parity")
     assert any(reason.startswith("min_sqnr_db: ") and "worst on " in reason for reason in parity.reasons)
     assert parity.measures
     assert parity.measures.worst_score > 0.96, "an honest file: only the impossible bound fails it"
@@ -446,13 +446,15 @@ def test_two_runs_at_once_take_turns_and_both_succeed(line):
 
 def test_what_another_processor_computed_counts(line, tmp_path):
     """Golden rows and the reference are made again by plainer kernels; files and verdicts still fit them."""
-    before = {target: verify.read(line.folder / target / "parity") for target in ("litert-fp32", "executorch-fp32")}
+    before = {
+        target: verify.read_parity(line.folder / target / "parity") for target in ("litert-fp32", "executorch-fp32")
+    }
     forget(line, "student", "reference-32", "executorch-fp32/parity")
     elsewhere = SETTINGS["plainest"]
     outcome = run_command("verify", line.recipe, "--build", line.build, "--json", cwd=tmp_path, **elsewhere)
     assert to_make(outcome) == {"student", "reference 32", "verify executorch-fp32"}
     for target, parity in before.items():
-        assert verify.read(line.folder / target / "parity").verdict == parity.verdict == "passed"
+        assert verify.read_parity(line.folder / target / "parity").verdict == parity.verdict == "passed"
     into = tmp_path / "apps"
     arguments = ("ship", line.recipe, "--build", line.build, "--into", into, "--target", "litert:fp32")
     assert run_command(*arguments, cwd=tmp_path).rc == 0
@@ -517,7 +519,7 @@ def test_ship_of_several_targets_is_refused_whole_if_one_failed(tiny_line, tmp_p
 
 def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_path, command_here):
     place = line.folder / "litert-fp32" / "parity"
-    judged = verify.read(place).model_copy(update={"verdict": "not_run", "reasons": ["needs macOS."]})
+    judged = verify.read_parity(place).model_copy(update={"verdict": "not_run", "reasons": ["needs macOS."]})
     model = artifact.load(line.folder / "litert-fp32" / "model")
     spec = artifact.Spec("verify", 1, {}, {"model": model.digest}, {})
     kept(place, spec, lambda out: {"bytes": (out / verify.PARITY).write_text(judged.model_dump_json())})

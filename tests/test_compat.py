@@ -16,7 +16,7 @@ from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
 from pipeline import runtimes
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
-from pipeline.compat.record import Compat, Row, Verdict, read
+from pipeline.compat.record import Compat, Row, Verdict, read_compat
 from pipeline.compat.stage import judge, try_file
 from pipeline.errors import InputError, RecipeError
 from pipeline.formats import signature
@@ -65,7 +65,7 @@ def test_own_runtime_judges_files_by_their_gates(tiny_line: TinyLine, tmp_path: 
     assert "500" in wrong.reason
     assert wrong.worst_cosine is not None
     assert wrong.worst_cosine > 0.9
-    assert read(line.folder / "compat").rows
+    assert read_compat(line.folder / "compat").rows
     [pte] = outcome.document["executorch"]
     manifest = json.loads((line.folder / "executorch-fp32/model/manifest.json").read_bytes())
     assert pte["made_with"] == manifest["tools"]["executorch"]

@@ -146,7 +146,7 @@ def test_a_twin_s_stages_go_together(name: str, tmp_path: Path, monkeypatch: pyt
     for split in ("train", "dev"):
         (tmp_path / "sst2" / f"{split}.tsv").write_text(ROWS)
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
-    found, file = recipes.read(name)
+    found, file = recipes.read_recipe(name)
     branch_of(file, "student")
     assert found.train is not None
     assert [stage.name for stage in compress.stages(found)] == ["start", "distil"]
@@ -259,6 +259,8 @@ def test_the_tiny_recipe_stays_below_eight_megabytes_in_every_format(
     pocketbert: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     outcome = pocketbert("verify", "minilm-tiny", "--json")
-    found = {place.parent.name: verify.read(place) for place in (tmp_path / "build" / "minilm-tiny").glob("*/parity")}
+    found = {
+        place.parent.name: verify.read_parity(place) for place in (tmp_path / "build" / "minilm-tiny").glob("*/parity")
+    }
     assert set(found) == {"litert-int8_dynamic", "coreml-int8_weight_only", "executorch-int8_dynamic"}, outcome.stderr
     assert all(parity.verdict == "passed" and parity.file_bytes <= 8e6 for parity in found.values())

@@ -67,9 +67,9 @@ def test_what_does_not_exist_is_refused(arguments: tuple[str, ...], said: str, c
 
 
 def test_the_demo_s_recipes_exist_and_cover_four_tasks() -> None:
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
 
-    recipes = {name: read(name)[0] for name in demo.MODELS}
+    recipes = {name: read_recipe(name)[0] for name in demo.MODELS}
     tasks = {recipe.task for recipe in recipes.values()}
     assert tasks == {"embedding", "classification", "token_classification", "question_answering"}
     assert [name for name, recipe in recipes.items() if recipe.student.random_weights] == ["bert-base-random"]

@@ -25,7 +25,7 @@ from pipeline.text.bundled import Text, verification_texts
 from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
-from pipeline.verify.measure import Measured, Repeated, Run
+from pipeline.verify.measure import FileMeasurements, Repeated, Run
 from pipeline.verify.record import Control, Evaluation, GateResult, VerifyRequest
 
 KINDS = get_args(OutputKind)
@@ -46,7 +46,7 @@ class Case:
 
     signature: Signature
     reference: Reference
-    found: Measured
+    found: FileMeasurements
     model_metrics: dict[str, Any]
 
     def judge(self, gates: Gates, **said: Any) -> verify.Parity:
@@ -86,7 +86,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
     natural = [Run(number, len(row)) for number, row in enumerate(known.rows)]
     padded = [Run(number, LONGEST) for number in range(0, CHECKED, 3)]
     whole = LONGEST if kind in PER_TOKEN else 1
-    found = Measured(
+    found = FileMeasurements(
         evaluator="a runtime 1.0",
         evaluator_stands_in=None,
         natural=natural,
@@ -488,7 +488,7 @@ def test_a_file_that_gives_nothing_but_zeros_fails_with_a_record_that_can_be_rea
     assert parity.verdict == "failed"
     assert "max_task_drop" in failed_gates(parity)
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
-    assert verify.read(tmp_path) == parity
+    assert verify.read_parity(tmp_path) == parity
 
 
 def test_a_tokenizer_that_gives_other_ids_fails(seed):
@@ -662,7 +662,7 @@ def test_the_worst_inputs_are_listed_worst_first(seed):
 def test_the_record_survives_its_own_file(tmp_path, seed):
     parity = turn_one(clean("logits", seed)).judge(SCHEMES["fp32"].gates["logits"])
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
-    assert verify.read(tmp_path) == parity
+    assert verify.read_parity(tmp_path) == parity
 
 
 @pytest.mark.full

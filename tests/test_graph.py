@@ -360,7 +360,7 @@ def test_the_variable_of_the_data_set_and_unset_throws_nothing_away(
 ) -> None:
     """What depends on the data has two artifacts, and what does not has one: a plan's identities tell."""
     source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
-    parsed, file = loading.read(str(recipe_file(tmp_path, student=source)))
+    parsed, file = loading.read_recipe(str(recipe_file(tmp_path, student=source)))
     (tmp_path / "data" / "stsb").mkdir(parents=True)
     (tmp_path / "data" / "stsb" / "dev.csv").write_text("a cat,a dog,3.0\na house,a home,4.5\na,b,1.0\n")
     identities = []
@@ -379,7 +379,7 @@ def test_the_variable_of_the_data_set_and_unset_throws_nothing_away(
 def test_another_licence_or_origin_is_another_file(tmp_path: Path, tiny_student: Callable[..., Path]) -> None:
     """The converted file states both, and no file of the student does."""
     source = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "source"))
-    parsed, file = loading.read(str(recipe_file(tmp_path, student={"source": "source", "random_weights": True})))
+    parsed, file = loading.read_recipe(str(recipe_file(tmp_path, student={"source": "source", "random_weights": True})))
 
     def convert_params() -> list[Mapping[str, Any]]:
         graph = build(Request(parsed, file, "convert", choose_targets(parsed, [])))

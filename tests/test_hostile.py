@@ -257,7 +257,7 @@ def test_candidates_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_a_target_with_a_colon_and_no_scheme_is_refused() -> None:
-    recipe, _ = loading.read("minilm")
+    recipe, _ = loading.read_recipe("minilm")
     assert len(choose_targets(recipe, ["litert"])) == 2
     with pytest.raises(RecipeError, match="target 'litert:' is not in recipe minilm; there are: litert:fp32"):
         choose_targets(recipe, ["litert:"])
@@ -363,7 +363,7 @@ def test_a_module_that_is_not_carried_out_is_refused(tiny_student: Callable[[str
 
 
 def pipeline_recipe(folder: Path, student: Path) -> Any:
-    return loading.read(str(recipe_file(folder, student={"source": str(student), "random_weights": True})))
+    return loading.read_recipe(str(recipe_file(folder, student={"source": str(student), "random_weights": True})))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "modules.json"])

@@ -134,7 +134,7 @@ def test_a_bound_and_what_was_found_are_told_apart(found: float, bound: float, l
 def test_the_exemption_of_random_weights_does_not_read_as_why_a_file_failed(
     tiny_line: TinyLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged = record.read(tiny_line.folder / "litert-fp32" / "parity")
+    judged = record.read_parity(tiny_line.folder / "litert-fp32" / "parity")
     failed = judged.model_copy(update={"verdict": "failed", "reasons": ["finite: NaN", record.EXEMPT]})
     tables.print_outcome(tmp_path, [], {"litert-fp32": failed})
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("litert-fp32 ")]

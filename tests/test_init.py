@@ -46,7 +46,7 @@ def copied(source: Path, place: Path, **config: Any) -> Path:
 @pytest.mark.parametrize("task", ["embedding", "classification"])
 def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, tiny_student, tmp_path):
     made = draft(tiny_student(architecture, task), tmp_path / "recipe.toml")
-    parsed, file = recipe.read(str(tmp_path / "recipe.toml"))
+    parsed, file = recipe.read_recipe(str(tmp_path / "recipe.toml"))
     assert parsed.task == task == made.task
     source = student.find(parsed, file)
     assert source.folder == tiny_student(architecture, task)
@@ -58,7 +58,7 @@ def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, 
 
 def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_is(tiny_student, tmp_path):
     draft(tiny_student("bert", "embedding"), tmp_path / "recipe.toml")
-    parsed, file = recipe.read(str(tmp_path / "recipe.toml"))
+    parsed, file = recipe.read_recipe(str(tmp_path / "recipe.toml"))
     drafted = {name: section.schemes for name, section in parsed.targets.items()}
     assert drafted == {"litert": ("int8_dynamic",), "coreml": ("int8_weight_only",)}
     text = file.read_text()
@@ -74,11 +74,11 @@ def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_i
 def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_student, tmp_path, monkeypatch):
     """Its files are made of a checkpoint with gains; a draft without that scheme has no use for the section."""
     checkpoint = tiny_student("bert", "embedding")
-    parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "recipe.toml").file))
+    parsed, _ = recipe.read_recipe(str(draft(checkpoint, tmp_path / "recipe.toml").file))
     assert parsed.quantize == QuantizeSection()
     assert "# Evens outliers out" in (tmp_path / "recipe.toml").read_text()
     monkeypatch.setattr(formats.get("litert"), "DRAFTED", ("fp32", True))
-    parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "other.toml").file))
+    parsed, _ = recipe.read_recipe(str(draft(checkpoint, tmp_path / "other.toml").file))
     assert parsed.quantize is None
 
 
@@ -99,7 +99,7 @@ def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_p
     file = tmp_path / "recipe.toml"
     lines = file.read_text().splitlines()
     file.write_text("\n".join(re.sub(r"^# (?=\[targets|schemes)", "", line) for line in lines))
-    parsed, _ = recipe.read(str(file))
+    parsed, _ = recipe.read_recipe(str(file))
     assert parsed.targets["executorch"].schemes == ("int8_dynamic",)
 
 
@@ -203,7 +203,7 @@ def test_words_of_a_checkpoint_cannot_break_the_file(tiny_student, tmp_path):
         tiny_student("bert", "classification"), tmp_path / 'a "b" \\ é', id2label={"0": 'x"\n[y]', "1": "z"}
     )
     made = draft(folder, tmp_path / "recipe.toml")
-    parsed, file = recipe.read(str(made.file))
+    parsed, file = recipe.read_recipe(str(made.file))
     assert student.find(parsed, file).folder == folder
     assert parsed.name == "a-b"
 
@@ -236,7 +236,7 @@ def test_a_cached_name_is_pinned_to_its_commit_without_asking_anybody(cache, tmp
     told: list[str] = []
     made = draft("me/tiny", tmp_path / "recipe.toml", tell=told.append)
     assert made.checkpoint.source == f"hub:me/tiny@{COMMIT}"
-    assert recipe.read(str(made.file))[0].student.source == made.checkpoint.source
+    assert recipe.read_recipe(str(made.file))[0].student.source == made.checkpoint.source
     assert (made.name, told) == ("tiny", [])
 
 
@@ -319,7 +319,7 @@ def test_a_file_in_place_stays_unless_forced(tiny_student, tmp_path):
         draft(tiny_student("bert", "embedding"), output, force=True, name="No Good")
     assert output.read_text() == "mine"
     draft(tiny_student("bert", "embedding"), output, force=True)
-    assert recipe.read(str(output))[0].task == "embedding"
+    assert recipe.read_recipe(str(output))[0].task == "embedding"
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
 
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import REPOSITORY, TinyLine, run_command
 
 from pipeline.devices import devicectl, iphone, iphone_states, usbmux_remote
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError
 
 UDID = "00008120-000A1D2E3F4B001E"
@@ -163,7 +163,7 @@ def test_each_failure_is_a_sentence(mac: Mac) -> None:
 def test_a_phone_is_read_from_each_shape_of_its_record(record: dict[str, Any], mac: Mac) -> None:
     mac.say(devices=[record], jsonVersion=3 if record is DEVICE else 5)
     model = "iPhone 15" if record is DEVICE else "iPhone14,5"
-    assert devicectl.attached() == [Attached(serial=UDID, state=iphone_states.READY, model=model)]
+    assert devicectl.attached() == [AttachedPhone(serial=UDID, state=iphone_states.READY, model=model)]
 
 
 def test_files_that_are_there_are_read_for_their_user_alone(mac: Mac) -> None:
@@ -229,10 +229,10 @@ def test_a_run_that_was_killed_on_the_way_begins_anew(mac: Mac) -> None:
 
 
 def test_a_tool_that_fails_hides_no_phone_of_the_other_one(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> list[Attached]:
+    def fails() -> list[AttachedPhone]:
         raise DeviceError("it is of another release")
 
-    old = Attached(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
+    old = AttachedPhone(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
     monkeypatch.setattr(usbmux_remote, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(usbmux_remote, "attached", fails)
     assert [one.serial for one in iphone.attached()] == [UDID]
@@ -253,10 +253,10 @@ def test_a_phone_that_devicectl_cannot_serve(mac: Mac, monkeypatch: pytest.Monke
     # It may be a watch that was never paired: where a phone is ready, that one is meant.
     mac.say(devices=[NAMELESS, DEVICE])
     assert isinstance(iphone.reach(row), devicectl.DevicectlPhone)
-    old = Attached(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
+    old = AttachedPhone(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
     monkeypatch.setattr(usbmux_remote, "interpreter", lambda: sys.executable)
     # usbmuxd knows the new phone as well, without the dash.
-    known = Attached(serial=UDID.replace("-", ""), state=iphone_states.READY, model="iPhone 15")
+    known = AttachedPhone(serial=UDID.replace("-", ""), state=iphone_states.READY, model="iPhone 15")
     monkeypatch.setattr(usbmux_remote, "attached", lambda: [known, old])
     assert [(one.serial, one.model) for one in iphone.attached()] == [(UDID, "iPhone 15"), (old.serial, "iPhone X")]
     with pytest.raises(DeviceError, match="several iPhones are attached"):
@@ -319,7 +319,7 @@ def test_what_tools_say_is_told_in_words(said: str) -> None:
 
 
 def test_a_udid_is_known_with_and_without_its_dash() -> None:
-    found = [Attached(serial=UDID.replace("-", ""), state=iphone_states.READY, model=None)]
+    found = [AttachedPhone(serial=UDID.replace("-", ""), state=iphone_states.READY, model=None)]
     row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone", "udid": UDID.lower()})
     assert iphone.choose(row, found) == UDID.replace("-", "")
 

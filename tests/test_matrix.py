@@ -86,7 +86,9 @@ def test_a_saved_folder_goes_through_the_command(
     assert "verdicts" in outcome.document, outcome.stdout
     verdicts = outcome.document["verdicts"]
     missed = [target for target, verdict in verdicts.items() if verdict != "passed"]
-    assert {target: verify.read(tmp_path / "build" / "tiny" / target / "parity").reasons for target in missed} == {}
+    assert {
+        target: verify.read_parity(tmp_path / "build" / "tiny" / target / "parity").reasons for target in missed
+    } == {}
     assert set(verdicts) == {f"{name}-{scheme}" for name, schemes in targets.items() for scheme in schemes}
     assert outcome.rc == 0
 

@@ -80,7 +80,7 @@ def test_k_means_finds_clusters_that_lie_apart_and_what_importance_moves(seed: i
 
 def test_few_numbers_are_kept_as_they_are() -> None:
     values = np.array([[0.5, -0.25], [0.125, 0.5]])
-    lut = palettes.lists(values, np.ones((1, 1)), bits=4, groups=1)
+    lut = palettes.centroids(values, np.ones((1, 1)), bits=4, groups=1)
     assert np.array_equal(Palette(palettes.nearest(values, lut), lut).dense(), values)
     assert np.array_equal(lut, np.sort(lut))
 

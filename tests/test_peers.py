@@ -14,7 +14,7 @@ from pipeline.recipe import loading
 @pytest.mark.parametrize("name", ["minilm", "minilm-all"])
 def test_what_is_compared_is_made_whatever_the_recipe_has(name: str) -> None:
     """The default recipe has no ExecuTorch fp32."""
-    recipe, _ = loading.read(name)
+    recipe, _ = loading.read_recipe(name)
     wider = peers._with_targets(recipe)
     assert set(targets(wider)) == {*targets(recipe), *peers.OURS}
     for backend in recipe.targets:
@@ -22,7 +22,7 @@ def test_what_is_compared_is_made_whatever_the_recipe_has(name: str) -> None:
 
 
 def test_a_recipe_of_one_backend_gets_the_other(tmp_path: Path) -> None:
-    recipe, _ = loading.read(str(recipe_file(tmp_path, targets={"litert": {"schemes": ["fp16"]}})))
+    recipe, _ = loading.read_recipe(str(recipe_file(tmp_path, targets={"litert": {"schemes": ["fp16"]}})))
     assert set(peers.OURS) < set(targets(peers._with_targets(recipe)))
 
 

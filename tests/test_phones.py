@@ -23,7 +23,7 @@ from pipeline.devices.transport import DeviceError, Patience
 from pipeline.formats import signature
 from pipeline.recipe.schema import BenchmarkSection
 from pipeline.ship import phones
-from pipeline.ship.placing import Shipped
+from pipeline.ship.placing import ShippedModel
 
 
 def changed(**changes: Any) -> BenchmarkRecord:
@@ -256,12 +256,12 @@ def test_a_unit_is_confirmed_as_far_as_every_turn_confirms_it() -> None:
     assert "pool had 4" in str(unfit(changed))
 
 
-def _shipped(**changes: Any) -> Shipped:
+def _shipped(**changes: Any) -> ShippedModel:
     given = {name: None for name in ("evaluator", "licence")} | {
         "recipe": "tiny", "target": "coreml-fp16", "backend": "coreml", "scheme": "fp16", "task": "embedding",
         "verdict": "passed", "reasons": [], "digest": "0", "files": [], "bytes": 1,
     }  # fmt: skip
-    return Shipped.model_validate(given | changes)
+    return ShippedModel.model_validate(given | changes)
 
 
 IPHONE = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})
@@ -272,7 +272,7 @@ def test_units_on_which_no_such_file_has_passed_are_not_asked_for() -> None:
     coreml, litert = Target("coreml", "fp16"), Target("litert", "fp32")
     told: list[str] = []
 
-    def units(target: Target, shipped: Shipped, device: Device) -> list[str | None]:
+    def units(target: Target, shipped: ShippedModel, device: Device) -> list[str | None]:
         return list(phones._units(target, shipped, device, lambda what, _: told.append(what)))
 
     every = _shipped(compute_units=["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"])

@@ -203,7 +203,7 @@ def test_a_name_that_does_not_exist_is_refused(place: Path, command_here: Callab
 
 
 def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -> None:
-    parsed, file = recipes.read(str(write(place, "second", "recipe:first.toml", train=OWN)))
+    parsed, file = recipes.read_recipe(str(write(place, "second", "recipe:first.toml", train=OWN)))
     with pytest.raises(
         StudentError, match=r"recipe:first\.toml is made by the verbs .* Name the checkpoint's folder: build/"
     ):
@@ -213,6 +213,6 @@ def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -
 def test_ready_recipes_need_what_those_before_them_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POCKETBERT_DATA", raising=False)
     found = {one.name: one.needs for one in inventory.ready_recipes()}
-    before = {name: checkpoints.recipe_sources(recipes.read(name)[0]) for name in found}
+    before = {name: checkpoints.recipe_sources(recipes.read_recipe(name)[0]) for name in found}
     assert before["rte"] == ["recipe:stsb-regression"]
     assert set(found["stsb-regression"]) < set(found["rte"])

@@ -19,7 +19,7 @@ from pipeline.errors import ArtifactError, GateFailed, InputError
 from pipeline.formats.signature import Function
 from pipeline.recipe import loading as recipe
 from pipeline.ship import bundle, card, push
-from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read
+from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read_bundle
 from pipeline.verify import stage as verify
 
 PLACE = "me/tiny-phone"
@@ -45,7 +45,7 @@ def whole(thorough_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def made(line: TinyLine, *targets: str, allow_not_run: bool = False) -> tuple[Path, Bundle]:
     """Write the bundle of a line, in this process."""
-    parsed, _ = recipe.read(str(line.recipe))
+    parsed, _ = recipe.read_recipe(str(line.recipe))
     chosen = choose_targets(parsed, targets)
     return bundle.make(
         parsed,
@@ -222,7 +222,7 @@ def test_the_card_has_front_matter_and_every_figure_of_the_records(whole):
     assert "the checkpoint states none" in text
     assert "**The weights are random.**" in text
     for member in held.targets:
-        parity = verify.read(line.folder / member.target / "parity")
+        parity = verify.read_parity(line.folder / member.target / "parity")
         assert parity.measures
         assert parity.evaluator
         assert f"| `{member.target}` | passed | {parity.measures.rows} |" in text
@@ -374,7 +374,7 @@ def test_an_upload_is_one_commit_of_exactly_the_bundle(whole, hub):
     assert outcome.document["deleted"] == ["litert-fp16/model.tflite", "litert-fp32/old.txt"]
     for name in outcome.document["files"]:
         assert there[name] == (place / name).read_bytes()
-    assert set(outcome.document["files"]) == {entry.path for entry in read(place).files} | {BUNDLE}
+    assert set(outcome.document["files"]) == {entry.path for entry in read_bundle(place).files} | {BUNDLE}
     assert any(hashlib.sha256(there["litert-fp32/model.tflite"]).hexdigest() == name for name in hub.large)
     assert outcome.document["commit_url"].startswith(hub.endpoint)
 
@@ -390,9 +390,9 @@ def test_create_makes_a_private_repository_and_a_branch(whole, hub):
 
 
 @pytest.fixture
-def one_bundle(whole: TinyLine) -> tuple[push.Pushed, Bundle]:
+def one_bundle(whole: TinyLine) -> tuple[push.PushedBundle, Bundle]:
     place, held = made(whole)
-    return push.Pushed.of(place, held, PLACE, "main"), held
+    return push.PushedBundle.of(place, held, PLACE, "main"), held
 
 
 @pytest.fixture
@@ -455,7 +455,7 @@ def test_what_is_uploaded_was_verified_thoroughly(line, client):
     place, held = made(line)
     client()
     with pytest.raises(InputError, match=r"litert-fp32, executorch-fp32: .* Run `pocketbert verify tiny --thorough`"):
-        push.upload(push.Pushed.of(place, held, PLACE, "main"), held, private=False, create=False)
+        push.upload(push.PushedBundle.of(place, held, PLACE, "main"), held, private=False, create=False)
 
 
 def test_a_failed_target_is_not_uploaded_even_if_a_bundle_lists_it(one_bundle, client):

@@ -269,7 +269,7 @@ def static_line(randomised: Callable[..., Path], run_store: Store) -> Path:
 @pytest.mark.parametrize("target", STATIC_FILES)
 def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(target: str, static_line: Path) -> None:
     """Every gate of an ordinary verdict holds; what follows is read from the file again."""
-    assert verify.read(static_line / target / "parity").verdict == "passed"
+    assert verify.read_parity(static_line / target / "parity").verdict == "passed"
     backend, scheme = target.split("-")
     stored = formats.get(backend)
     held = stored.structure(static_line / target / "model" / stored.FILE)
@@ -518,7 +518,7 @@ def test_other_texts_are_another_checkpoint(tiny_student: Callable[..., Path], t
     for word in ("river", "house"):
         (tmp_path / "own.txt").write_text("\n".join(f"the old {word} number {one}" for one in range(20)))
         file = recipe_file(tmp_path, student=source, targets=targets, quantize={"calibration": ["own.txt"]})
-        parsed, _ = recipes.read(str(file))
+        parsed, _ = recipes.read_recipe(str(file))
         graph = build(Request(parsed, file, "report", choose_targets(parsed, [])))
         found.append({node.name: node.identity for node in graph.nodes.values()})
         nodes = {node.name: node for node in graph.nodes.values()}

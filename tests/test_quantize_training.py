@@ -216,7 +216,7 @@ def test_conversion_changes_no_code_of_a_trained_student(
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
     folder = tmp_path / "build" / "tiny"
     assert (folder / f"trained-{scheme}").exists()
-    gates = {gate.name: gate for gate in verify.read(folder / f"{backend}-{scheme}" / "parity").gates}
+    gates = {gate.name: gate for gate in verify.read_parity(folder / f"{backend}-{scheme}" / "parity").gates}
     assert gates["weights"].passed
     stored = formats.get(backend).structure(folder / f"{backend}-{scheme}" / "model" / formats.get(backend).FILE)
     trained = folder / f"trained-{scheme}"
@@ -233,4 +233,4 @@ def test_epochs_stand_in_the_place_of_steps(tmp_path: Path) -> None:
     assert QuantizeTraining.model_validate({"epochs": 2.0}).steps is None
     path = recipe_file(tmp_path, quantize={"training": {"epochs": 2.0, "steps": 3}})
     with pytest.raises(RecipeError, match="has epochs and steps; give one of them"):
-        loading.read(str(path))
+        loading.read_recipe(str(path))

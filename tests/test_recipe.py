@@ -30,13 +30,13 @@ def checked(tmp_path, **overrides) -> Recipe:
 
 @pytest.mark.parametrize("name", recipe.names())
 def test_a_packaged_recipe_loads_and_has_its_file_s_name(name):
-    found, path = recipe.read(name)
+    found, path = recipe.read_recipe(name)
     assert found.name == name == path.stem
     assert targets(found)
 
 
 def test_minilm_is_packaged_and_asks_every_backend():
-    found, _ = recipe.read("minilm")
+    found, _ = recipe.read_recipe("minilm")
     assert set(found.targets) == set(formats.NAMES)
 
 
@@ -56,7 +56,7 @@ def test_defaults(tmp_path):
 
 def test_a_path_and_a_name_are_told_apart(tmp_path):
     path = recipe_file(tmp_path)
-    assert recipe.read(str(path))[1] == path
+    assert recipe.read_recipe(str(path))[1] == path
     assert recipe.find("minilm") == recipe.RECIPES / "minilm.toml"
 
 

@@ -34,7 +34,7 @@ from pipeline.report import page as filled
 from pipeline.report import stage as report
 from pipeline.report.record import Report
 from pipeline.schemes import SCHEMES
-from pipeline.verify.emulated import Counts, Emulated
+from pipeline.verify.emulated import Counts, EmulatedRuns
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
 
 LENGTHS = (16, 64, 128)
@@ -450,9 +450,9 @@ def test_units_on_which_no_such_file_has_passed_are_named_with_what_is_known(mad
     assert shown.count(known) == 1
 
 
-def counted_record(counts: list[Counts], digest: str = "0" * 64) -> Emulated:
+def counted_record(counts: list[Counts], digest: str = "0" * 64) -> EmulatedRuns:
     """Return what `pocketbert arm64` would write of some counts."""
-    return Emulated(
+    return EmulatedRuns(
         target="litert-int8_dynamic",
         digest=digest,
         runtime="ai-edge-litert 2.3.0",

@@ -43,7 +43,7 @@ def put(folder: Path, *files: dict[str, Any]) -> None:
 
 def find(folder: Path, task: str = "embedding") -> None:
     values = {"student": {"source": str(folder), "random_weights": True}}
-    source.find(*loading.read(str(recipe_file(folder.parent, task=task, **values))))
+    source.find(*loading.read_recipe(str(recipe_file(folder.parent, task=task, **values))))
 
 
 def refused(folder: Path, words: str) -> None:

@@ -23,7 +23,7 @@ PTE = Target("executorch", "fp32")
 
 
 def ship(line: TinyLine, into: Path, *targets: Target, name: str = "tiny") -> None:
-    recipe: Recipe = loading.read(str(line.recipe))[0]
+    recipe: Recipe = loading.read_recipe(str(line.recipe))[0]
     own = recipe.model_copy(update={"name": name})
     apps.ship(own, line.build, targets or (FP32,), into, allow_not_run=False, outdated={}, named="tiny")
 

@@ -97,7 +97,7 @@ def test_steps_are_numbers_of_half_precision(seed: int) -> None:
 def test_linears_read_the_ranges_that_were_found(which: str, request: pytest.FixtureRequest) -> None:
     """Every gate of an ordinary verdict holds, the control among them; what follows is read from the file again."""
     folder = request.getfixturevalue(which)
-    assert verify.read(folder / TARGET / "parity").verdict == "passed"
+    assert verify.read_parity(folder / TARGET / "parity").verdict == "passed"
     stored, rows = held(folder), found_by_calibration(folder)
     due = [row.input.scale_and_zero_point(half=True) for row in rows if row.input]
     assert sorted(stored.static_scales) == sorted(due * len(stored.uses))

@@ -261,7 +261,7 @@ def test_a_labelled_text_is_not_mistaken_for_the_one_token_row_of_the_same_word(
     randomised: Callable[[str, str], Path],
 ) -> None:
     folder = randomised("bert", "classification")
-    book = reference.Book(Encoder(load_tokenizer(folder), 16), tasks.get("classification"), students.LABELS)
+    book = reference.EncodedTexts(Encoder(load_tokenizer(folder), 16), tasks.get("classification"), students.LABELS)
     book.add_single_tokens()
     number = book.add(Text("labelled", "labelled", "The"))
     assert len(book.rows[number]) == 3

@@ -29,7 +29,7 @@ from pipeline.checkpoint import source as student
 from pipeline.cli import progress as cli_progress
 from pipeline.data import datasets as data
 from pipeline.data import files
-from pipeline.data.datasets import Columns, Placed
+from pipeline.data.datasets import Columns, LocatedAnswer
 from pipeline.errors import InputError, RecipeError
 from pipeline.metrics import scoring
 from pipeline.planning.checkpoints import branch_for
@@ -112,7 +112,7 @@ def recipe_of(folder: Path, task: str, source: Path | str, train: dict[str, Any]
 
 
 def job_of(path: Path) -> TrainingJob:
-    found, file = recipes.read(str(path))
+    found, file = recipes.read_recipe(str(path))
     return stage.job(found, file, student.find(found, file), path.parent / "checkpoints")
 
 
@@ -309,7 +309,7 @@ def test_targets_are_where_verification_looks(tiny_student):
     start, end = map(int, windows[-1].target)
     assert encoder.tokens(windows[-1].row)[start : end + 1] == ["seven", "tables"]
     # An annotator's space around the answer is part of no token.
-    spaced = data.Placed("how many?", "there are seven tables here", answers=(" seven tables ",), answer_start=9)
+    spaced = data.LocatedAnswer("how many?", "there are seven tables here", answers=(" seven tables ",), answer_start=9)
     (one,) = examples.encode(encoder, TASKS["question_answering"], [spaced], [])
     start, end = map(int, one.target)
     assert encoder.tokens(one.row)[start : end + 1] == ["seven", "tables"]
@@ -738,7 +738,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
     task, train, message = BAD_RECIPES[case]
     path = recipe_of(tmp_path, task, "nowhere", train)
     with pytest.raises(RecipeError) as caught:
-        branch_for(*recipes.read(str(path)))
+        branch_for(*recipes.read_recipe(str(path)))
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -747,7 +747,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
 def test_random_weights_that_are_trained_are_refused(tmp_path):
     source = {"source": "nowhere", "random_weights": True}
     with pytest.raises(RecipeError, match=r"random_weights says .* and \[train\] trains them"):
-        branch_for(*recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN))))
+        branch_for(*recipes.read_recipe(str(recipe_file(tmp_path, task="classification", student=source, train=OWN))))
 
 
 def test_rows_longer_than_the_model_takes_are_refused(toy):
@@ -772,7 +772,7 @@ def test_a_head_of_other_labels_is_refused(task, message, tmp_path, tiny_student
 
 def test_data_that_are_not_here_are_named(tmp_path, monkeypatch):
     monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
-    found, file = recipes.read("sst2")
+    found, file = recipes.read_recipe("sst2")
     with pytest.raises(InputError, match="sst2: POCKETBERT_DATA is not set"):
         stage.job(found, file, student.find(found, file), tmp_path)
 
@@ -786,7 +786,9 @@ def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     xquad = data.DATASETS["xquad"]
-    assert [row.answer_start for row in xquad.load("train") if isinstance(row, Placed)] == [answer["answer_start"]] * 2
+    assert [row.answer_start for row in xquad.load("train") if isinstance(row, LocatedAnswer)] == [
+        answer["answer_start"]
+    ] * 2
     assert xquad.digest("train") != xquad.digest("dev"), "how it is read is a part of it"
     answer["answer_start"] += 1
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
@@ -836,17 +838,17 @@ def test_the_command_says_that_there_is_nothing_to_train(tmp_path, command_here)
 
 # --- ready recipes ------------------------------------------------------------------------------------------------
 
-READY = [name for name in recipes.names() if recipes.read(name)[0].train]
+READY = [name for name in recipes.names() if recipes.read_recipe(name)[0].train]
 
 
 def test_there_is_a_ready_recipe_for_each_task_with_data_to_train_on():
     able = {name for name in TRAINED if any(data.DATASETS[one].train for one in TASKS[name].datasets)}
-    assert {recipes.read(name)[0].task for name in READY} == able
+    assert {recipes.read_recipe(name)[0].task for name in READY} == able
 
 
 @pytest.mark.parametrize("name", READY)
 def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(name):
-    found, file = recipes.read(name)
+    found, file = recipes.read_recipe(name)
     assert set(found.targets) == {"litert", "coreml", "executorch"}
     assert {scheme for section in found.targets.values() for scheme in section.schemes} <= set(SCHEMES)
     assert found.train

@@ -23,7 +23,7 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import vocabulary
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary
-from pipeline.compress.vocabulary.trimming import Changes, compare, count_tokens
+from pipeline.compress.vocabulary.trimming import TokenizerChanges, compare, count_tokens
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, StudentError
 from pipeline.recipe.compression import VocabularySection
@@ -181,7 +181,7 @@ def tokenizer_of(model: Any) -> Vocabulary:
     return Vocabulary(tokenizer, Path("made-up"))
 
 
-def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], Changes]:
+def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], TokenizerChanges]:
     full = tokenizer_of(model)
     kept, _ = full.choose(count_tokens(full, texts), full.always_kept(set(), set()), None)
     tokenizer, ids = full.restrict(kept)
@@ -278,7 +278,7 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path, monkeypa
     (tmp_path / "rte" / "train.tsv").write_text(row)
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     section = VocabularySection.model_validate({"corpus": ["more.txt", "rte"]})
-    texts = vocabulary.read(section, tmp_path / "recipe.toml")
+    texts = vocabulary.read_corpus(section, tmp_path / "recipe.toml")
     assert texts == ["One line.", "Another one.", "A cat sat."]
     digests = vocabulary.digests(section, tmp_path / "recipe.toml")
     assert digests["rte"] == data.DATASETS["rte"].digest("train") is not None
@@ -302,7 +302,7 @@ def test_a_corpus_that_cannot_be_read_is_refused(
         (tmp_path / name).write_bytes(content)
     section = VocabularySection.model_validate({"corpus": [name]})
     with pytest.raises(InputError, match=message):
-        vocabulary.read(section, tmp_path / "recipe.toml")
+        vocabulary.read_corpus(section, tmp_path / "recipe.toml")
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_public_training_text_keeps_its_tokens(tmp_path: Path) -> None:
     if not os.environ.get(data.DATA_VARIABLE):
         pytest.skip(f"{data.DATA_VARIABLE} is not set")
     section = VocabularySection.model_validate({"corpus": ["sst2", "stsb"]})
-    texts = vocabulary.read(section, tmp_path / "recipe.toml")
+    texts = vocabulary.read_corpus(section, tmp_path / "recipe.toml")
     metrics = vocabulary.make(students.source(students.BUNDLED, tmp_path), "embedding", section, texts, tmp_path)
     assert metrics["tokens_kept"]
     assert metrics["texts_changed"] == 0

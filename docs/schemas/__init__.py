@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus
 from pipeline.formats.signature import Signature
-from pipeline.ship.placing import Index, Shipped
+from pipeline.ship.placing import Index, ShippedModel
 from pipeline.student.golden import Golden
 
 HERE = Path(__file__).parent
@@ -25,7 +25,7 @@ PLACES = (
 )
 MODELS: dict[str, type[BaseModel]] = {
     "models": Index,
-    "shipped": Shipped,
+    "shipped": ShippedModel,
     "signature": Signature,
     "golden": Golden,
     "benchmark-request": BenchmarkRequest,

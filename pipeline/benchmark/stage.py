@@ -56,7 +56,7 @@ class _Running:
     variant: Variant
     threads: int
     worker: Worker
-    opened: timed.Opened
+    opened: timed.LoadTimes
     ran_at: dict[int, int] = field(default_factory=dict)
     wall: dict[int, list[float]] = field(default_factory=dict)
     cpu: dict[int, list[float]] = field(default_factory=dict)

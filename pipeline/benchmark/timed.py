@@ -32,7 +32,7 @@ class Timed(Protocol):
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadTimes:
     """The measurements of opening a variant."""
 
     load_ms: float
@@ -49,7 +49,7 @@ def prepare(import_runtime: Callable[[], None]) -> None:
     import_runtime()
 
 
-def open_variant(open_it: Callable[[], Timed], text: str) -> Opened:
+def open_variant(open_it: Callable[[], Timed], text: str) -> LoadTimes:
     """Open the variant and run it once, timing both."""
     _reset_peak()
     baseline = _resident_bytes()
@@ -62,7 +62,7 @@ def open_variant(open_it: Callable[[], Timed], text: str) -> Opened:
     inputs = variant.prepare(row, length)
     started = time.perf_counter()
     variant.execute(inputs, length)
-    return Opened(load_ms, (time.perf_counter() - started) * 1e3, baseline)
+    return LoadTimes(load_ms, (time.perf_counter() - started) * 1e3, baseline)
 
 
 def time_length(seq_len: int, text: str, budget_ms: float, at_least: int) -> tuple[int, list[float], list[float]]:

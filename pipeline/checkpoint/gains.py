@@ -1,11 +1,12 @@
-"""Gains, i.e. SmoothQuant scales: vectors that multiply a linear's input or output so that it quantises better.
+"""SmoothQuant scales: vectors that multiply a linear's input or output so that it quantises better.
 
 An activation channel a hundred times as large as the others leaves them a hundredth of the int8 range. If it is divided
 by its size before the linear, and the weight's column multiplied by it, the linear's result is unchanged. In a
-checkpoint of `pipeline.quantize`, the weights hold one of the two factors, and `gains.safetensors` the other.
+checkpoint of `pipeline.quantize`, the weights hold one of the two factors, and `gains.safetensors` the other. The file,
+its keys and the class `Gain` call such a vector a gain; the class's name is in converted files.
 
 Source: Xiao et al. 2023 (SmoothQuant) for inputs, Wei et al. 2022 (Outlier Suppression) for why post-norm encoders need
-them; the gain of an output is the same for the linear's rows.
+them; the scale of an output is the same for the linear's rows.
 """
 
 import json
@@ -24,14 +25,14 @@ _GROUPS = "groups"
 
 
 class _Memory:
-    """The last tensor that a gain multiplied, and the product: torch.export warns of tensors as attributes."""
+    """The last tensor that a `Gain` multiplied, and the product: torch.export warns of tensors as attributes."""
 
     read: torch.Tensor | None = None
     product: torch.Tensor | None = None
 
 
 class Gain(nn.Module):
-    """Multiplies the last axis by a vector."""
+    """Multiplies the last axis by a SmoothQuant scale."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         """Take the vector, `(columns,)`."""
@@ -40,7 +41,7 @@ class Gain(nn.Module):
         self._memory = _Memory()
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return `hidden` times the gain."""
+        """Return `hidden` times the scale."""
         return hidden * self.weight
 
     def once(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -51,10 +52,10 @@ class Gain(nn.Module):
 
 
 class ScaledLinear(nn.Module):
-    """A linear with a gain on its input, on its output, or on both."""
+    """A linear with a SmoothQuant scale on its input, on its output, or on both."""
 
     def __init__(self, linear: nn.Linear, before: Gain | None, after: Gain | None) -> None:
-        """Wrap a linear; a gain that several linears share is one module."""
+        """Wrap a linear; a scale that several linears share is one module."""
         super().__init__()
         self.input_gain, self.linear, self.output_gain = before, linear, after
 
@@ -67,13 +68,13 @@ class ScaledLinear(nn.Module):
 
 
 def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[str, str]) -> None:
-    """Insert gains around the linears of a model whose weights hold the inverse gains.
+    """Insert scales around the linears of a model whose weights hold the inverse scales.
 
     Args:
         model: a Hugging Face model.
         gains: vectors by the path of a linear with `INPUT_GAIN` or `OUTPUT_GAIN` behind it. Linears that read one
-            tensor have one gain, stored for the first of them.
-        groups: for a linear that shares the input's gain of another, the other's path.
+            tensor have one scale, stored for the first of them.
+        groups: for a linear that shares the input scale of another, the other's path.
 
     Raises:
         StudentError: a path leads to no linear, or a vector has another width.
@@ -105,7 +106,7 @@ def _linear(model: nn.Module, path: str) -> nn.Linear:
 
 
 def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
-    """Return a checkpoint's gains and the groups of linears that share one; None for a checkpoint without gains."""
+    """Return a checkpoint's scales and the groups of linears that share one; None for a checkpoint without scales."""
     from safetensors import safe_open
 
     if not (folder / GAINS).is_file():
@@ -116,7 +117,7 @@ def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
 
 
 def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: Path) -> None:
-    """Write gains beside the checkpoint, whose weights hold the inverse gains."""
+    """Write scales beside the checkpoint, whose weights hold the inverse scales."""
     from safetensors.torch import save_file
 
     # One entry: safetensors writes several in an order that changes from process to process.

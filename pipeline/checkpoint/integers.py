@@ -1,4 +1,4 @@
-"""Weights as integers on a grid that `pipeline.quantize` chose; files have the same codes and the same scales.
+"""Weights as integers with scales of `pipeline.quantize`; converted files have the same codes and the same scales.
 
 A checkpoint whose weights were rounded holds the numbers that a file gives, so it is one like any other. Beside them
 lie the codes and the scales, `integers.safetensors`: converters put them in as they are, and round nothing themselves.

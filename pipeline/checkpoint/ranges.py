@@ -1,4 +1,4 @@
-"""The record of a student's quantisation, beside its weights: gains, errors, ranges and histograms per linear."""
+"""The record of a student's quantisation, beside its weights: scales, errors, ranges and histograms per linear."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ INPUT_GAIN, INNER, OUTPUT_GAIN = "input_gain", "linear", "output_gain"
 Range = tuple[float, float]
 """Lowest and highest activation value that int8 does not clip; zero lies between them."""
 STEPS = 255
-"""Steps of int8 from the lowest code to the highest."""
+"""Number of intervals between int8's codes, from the lowest to the highest."""
 SMALLEST_QUANTISED = 2048
 """Elements from which on a weight is chosen, as in coremltools; a list of a palette alone takes 128 bytes."""
 _SMALLEST_HALF = 2.0**-14
@@ -32,7 +32,7 @@ def scale_and_zero_point(kept: Range, *, half: bool = False) -> tuple[float, int
 
 
 class Activation(BaseModel):
-    """Range and histogram of a linear's input or output on the calibration set, after its gain."""
+    """Range and histogram of a linear's input or output on the calibration set, after its SmoothQuant scale."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,28 +53,28 @@ class Activation(BaseModel):
 
 
 class Linear(BaseModel):
-    """The quantisation record of one linear with its gains."""
+    """The quantisation record of one linear."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     """Path of the linear in the Hugging Face model."""
     alpha: float | None
-    """SmoothQuant's alpha, the share of an outlier that the input's gain moves into the weight; None without a gain."""
+    """SmoothQuant's alpha, the share of an outlier that the scale moves into the weight; None without a scale."""
     output_gain: bool
     error_before: float
-    """Relative squared error of its group's outputs after quantisation, without gains."""
+    """Relative squared error of its group's outputs after quantisation, without SmoothQuant scales."""
     error: float
-    """Relative squared error of its group's outputs after quantisation, with gains."""
+    """Relative squared error of its group's outputs after quantisation, with SmoothQuant scales."""
     largest_channel: float
-    """Largest absolute value of the largest input channel over that of the median channel, before the gain."""
+    """Largest absolute value of the largest input channel over that of the median channel, before the scale."""
     input: Activation | None = None
     """Input range; only for static int8."""
     output: Activation | None = None
     output_error: float | None = None
     """Relative squared error from quantising the outputs alone."""
     output_error_before: float | None = None
-    """Relative squared error from quantising the outputs alone, without their gain."""
+    """Relative squared error from quantising the outputs alone, without their scale."""
 
     def static_scales(self, *, half: bool) -> tuple[tuple[float, int], ...]:
         """Return scale and zero point of the linear's input and of its output; empty if it has no static ranges.
@@ -151,7 +151,7 @@ class Ranges(BaseModel):
     texts: int
     tokens: int
     identity_error: float
-    """Largest difference between the student with and without gains, both fp32, over the outputs' root mean square."""
+    """Largest difference between the student with and without scales, both fp32, over the outputs' root mean square."""
     linears: tuple[Linear, ...]
     training: Training | None = None
 

@@ -145,12 +145,12 @@ class Source:
         return self.tensors if self.tensors is not None else _header(self.folder / WEIGHTS)
 
 
-Made = Mapping[str, Source]
+CheckpointsBySource = Mapping[str, Source]
 """Checkpoints that other recipes made, or are going to make, by the source that names them."""
-NOTHING: Made = MappingProxyType({})
+NOTHING: CheckpointsBySource = MappingProxyType({})
 
 
-def find(recipe: Recipe, recipe_file: Path, made: Made = NOTHING) -> Source:
+def find(recipe: Recipe, recipe_file: Path, made: CheckpointsBySource = NOTHING) -> Source:
     """Resolve a recipe's student to a folder whose files were checked and hashed.
 
     Raises:
@@ -166,7 +166,7 @@ def find(recipe: Recipe, recipe_file: Path, made: Made = NOTHING) -> Source:
     return source
 
 
-def at(source: str, recipe_file: Path, made: Made = NOTHING) -> Source:
+def at(source: str, recipe_file: Path, made: CheckpointsBySource = NOTHING) -> Source:
     """Resolve a checkpoint that is named like `student.source`, without a recipe to check it against; see `find`."""
     if source in made:
         return made[source]

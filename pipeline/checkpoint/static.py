@@ -57,7 +57,7 @@ class StaticLinear(nn.Module):
         self.before, self.after = before, after
         codes, scale = codes_by_row(linear.weight.detach(), one_scale=one_scale)
         self.rounds = weights == "floats"
-        # On the grid: a converter that rounds by the reciprocal of a step puts one in 100,000 on its other side.
+        # Rounded already: a converter that multiplies by the reciprocal of a scale rounds one in 100,000 otherwise.
         self.register_buffer("weight", codes * scale[:, None] if self.rounds else codes.to(torch.int8))
         self.register_buffer("scale", scale)
         self.register_buffer("zeros", torch.zeros(len(scale), dtype=torch.int64))
@@ -96,7 +96,7 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     """Replace the linears of a model that have ranges by statically quantised ones; return their number.
 
     Args:
-        model: a Hugging Face model with the gains of the checkpoint that the ranges were found for.
+        model: a Hugging Face model with the SmoothQuant scales of the checkpoint that the ranges were found for.
         ranges: of that checkpoint.
         weights: how the graph holds them.
 

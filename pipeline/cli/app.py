@@ -115,9 +115,9 @@ def _line(
     """Run, or plan, the stages of a recipe up to one of them; print what happened and leave with the exit code."""
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     request = Request(parsed, file, until, choose_targets(parsed, target or []), device, thorough)
     with Progress(quiet=as_json) as progress:
         outcome = running.plan(request, build) if dry else running.run(request, build, progress, _executor(cluster))
@@ -287,10 +287,10 @@ def ship(
     as_json: AsJson = False,
 ) -> None:
     """Copy verified targets into the demo apps."""
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import apps
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
     outdated = _outdated(parsed, file, chosen, build, stale=stale)
     shipped = apps.ship(
@@ -319,11 +319,11 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Write verified targets and a model card as a bundle; upload it with --no-dry-run."""
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import bundle as bundles
-    from pipeline.ship.push import Pushed, check_names, upload
+    from pipeline.ship.push import PushedBundle, check_names, upload
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     check_names(repository, revision)
     chosen = choose_targets(parsed, target or [])
     with Progress(quiet=as_json) as progress:
@@ -338,7 +338,7 @@ def push(
             tell=progress.note,
             sign=sign,
         )
-    pushed = Pushed.of(folder, bundle, repository, revision)
+    pushed = PushedBundle.of(folder, bundle, repository, revision)
     if not dry_run:
         pushed = upload(pushed, bundle, private=private, create=create)
     documents.show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))
@@ -387,9 +387,9 @@ def compat(
     from pipeline import runtimes
     from pipeline.compat import stage as trying
     from pipeline.execution.executor import Step
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     chosen = runtimes.choose(runtime or [])
     with Progress(quiet=as_json) as progress:
         targets = choose_targets(parsed, target or [])

@@ -17,7 +17,7 @@ from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
     from pipeline.recipe.schema import Recipe
-    from pipeline.verify.emulated import Emulated
+    from pipeline.verify.emulated import EmulatedRuns
 
 _OPTION = "--stub-cuda"
 _SHOWN_LENGTHS = 8
@@ -56,16 +56,16 @@ def arm64(
     from pipeline.atomic import write_text
     from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.verify import emulated
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     chosen, left_out = _choose(parsed, target or [], stub_cuda=stub_cuda)
     cpus = list(dict.fromkeys(cpu or emulation.CPUS))
     if unknown := [name for name in cpus if name not in emulation.CPUS]:
         raise InputError(f"--cpu {unknown[0]} is not emulated; there are: {', '.join(emulation.CPUS)}.")
     counted = [name for name in cpus if count and name in emulation.COUNTED]
-    found: list[Emulated] = []
+    found: list[EmulatedRuns] = []
     with Progress(quiet=as_json) as progress:
         for one in left_out:
             progress.note(f"{one.backend}:{one.scheme} is left out; {_OPTION} takes it")
@@ -110,7 +110,7 @@ def _choose(parsed: "Recipe", names: Sequence[str], *, stub_cuda: bool) -> tuple
     return [one for one in every if one not in left_out], left_out
 
 
-def _print(found: Sequence["Emulated"]) -> None:
+def _print(found: Sequence["EmulatedRuns"]) -> None:
     for one in found:
         name = "cosine, worst" if one.measure == "cosine" else "SQNR in dB, all"
         lengths = ", ".join(map(str, one.lengths))

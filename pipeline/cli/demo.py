@@ -15,7 +15,7 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
-    from pipeline.ship.placing import Shipped
+    from pipeline.ship.placing import ShippedModel
 
 MODELS: Mapping[str, str] = {
     "minilm": "semantic search",
@@ -32,7 +32,7 @@ _APPS = ("android", "ios")
 class _Demo:
     """The outcome of `pocketbert demo`."""
 
-    shipped: list[tuple["Shipped", list[Path]]] = field(default_factory=list)
+    shipped: list[tuple["ShippedModel", list[Path]]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Recipes that were not made, or targets that were not shipped, with the reason."""
     failed: bool = False
@@ -117,10 +117,10 @@ def _make(
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import apps
 
-    recipe, file = read(name)
+    recipe, file = read_recipe(name)
     targets = [
         target
         for target in apps.choose(recipe, choose_targets(recipe, []), explicit=False)

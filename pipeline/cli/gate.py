@@ -52,11 +52,11 @@ def gate(
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.report import baseline as stored
     from pipeline.report.gate import compare
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     # Before anything is made: whoever named another report is to know now.
     before = stored.read(baseline)
     stored.check_recipe(before, baseline, parsed)

@@ -12,7 +12,7 @@ from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
 from pipeline.planning.checkpoints import recipe_sources
-from pipeline.recipe.loading import names, read
+from pipeline.recipe.loading import names, read_recipe
 from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES, UNSUPPORTED, Scheme, Unsupported
@@ -71,7 +71,7 @@ def _preset(settings: Mapping[str, Any]) -> str:
 
 
 def _recipe(name: str) -> str:
-    recipe, _ = read(name)
+    recipe, _ = read_recipe(name)
     targets = sum(len(section.schemes) for section in recipe.targets.values())
     return f"{recipe.student.source}, {recipe.task}, {targets} targets"
 
@@ -98,7 +98,7 @@ def ready_recipes() -> list[ReadyRecipe]:
 
 
 def _ready_recipe(name: str) -> ReadyRecipe:
-    recipe, _ = read(name)
+    recipe, _ = read_recipe(name)
     stages = ["train"] if recipe.train else []
     return ReadyRecipe(
         name,
@@ -113,14 +113,14 @@ def _ready_recipe(name: str) -> ReadyRecipe:
 
 def needs(name: str) -> list[str]:
     """Return the downloads and datasets that a ready recipe needs and that may be absent; empty if there are none."""
-    return list(dict.fromkeys(_needs(read(name)[0])))
+    return list(dict.fromkeys(_needs(read_recipe(name)[0])))
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:
     """Yield the external inputs of a recipe: checkpoints of the hub, and datasets that are absent."""
     for place in recipe_sources(recipe):
         # A recipe of the package names only others of the package.
-        yield from _needs(read(place.removeprefix(RECIPE))[0])
+        yield from _needs(read_recipe(place.removeprefix(RECIPE))[0])
     kind, _, rest = recipe.student.source.partition(":")
     if kind == "hub":
         yield f"{rest.partition('@')[0]} from the hub, or in its cache"

@@ -16,9 +16,9 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, GateFailed, InputError
 
 if TYPE_CHECKING:
-    from pipeline.devices.table import Attached, Device
-    from pipeline.ship.phones import Measured
-    from pipeline.ship.plain import Plain
+    from pipeline.devices.table import AttachedPhone, Device
+    from pipeline.ship.phones import MeasuredFile
+    from pipeline.ship.plain import RunnerTimes
 
 
 def devices(as_json: AsJson = False) -> None:
@@ -40,7 +40,7 @@ def devices(as_json: AsJson = False) -> None:
     documents.show(as_json, document, partial(_print_devices, rows, kinds))
 
 
-def _listed(attached: "Callable[[], list[Attached]]") -> "tuple[list[Attached], str | None]":
+def _listed(attached: "Callable[[], list[AttachedPhone]]") -> "tuple[list[AttachedPhone], str | None]":
     """Return the phones that are attached, and why they cannot be listed."""
     from pipeline.devices.transport import DeviceError
 
@@ -50,7 +50,9 @@ def _listed(attached: "Callable[[], list[Attached]]") -> "tuple[list[Attached], 
         return [], str(error)
 
 
-def _print_devices(rows: "dict[str, Device]", kinds: "Sequence[tuple[str, Sequence[Attached], str | None]]") -> None:
+def _print_devices(
+    rows: "dict[str, Device]", kinds: "Sequence[tuple[str, Sequence[AttachedPhone], str | None]]"
+) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("device", "transport", "what it is"):
         table.add_column(title)
@@ -92,11 +94,11 @@ def benchmark(
     from pipeline.devices.table import find_device
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import phones
     from pipeline.text.bundled import everyday_sentences
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     row = find_device(device)
     targets = [one for one in choose_targets(parsed, target or []) if one.backend in row.backends]
     if not targets:
@@ -126,7 +128,7 @@ def benchmark(
     documents.show(as_json, document, partial(_print_measured, device, folder, found), EXIT_DONE)
 
 
-def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> None:
+def _print_measured(device: str, folder: Path, found: "Sequence[MeasuredFile]") -> None:
     lengths = sorted({one.seq_len for each in found for one in each.record.timing.lengths})
     table = Table(box=None, pad_edge=False)
     for title in (
@@ -155,7 +157,7 @@ def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> N
         tables.say(f"{device}: {machine.model_id}, {machine.platform} {machine.os}; records in {folder}")
 
 
-def _print_sustained(each: "Measured") -> None:
+def _print_sustained(each: "MeasuredFile") -> None:
     from pipeline.benchmark.sustained import energy, slowdown
 
     ran = each.record.timing.sustained
@@ -186,10 +188,10 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
     from pipeline.devices.adb import AndroidPhone
     from pipeline.devices.table import find_device
     from pipeline.formats import signature
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import plain as runners
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     row = find_device(device)
     if row.transport != "adb":
         raise InputError(f"--plain is for Android phones, and {device} is reached by {row.transport}.")
@@ -201,7 +203,7 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
     chosen = [one for one in choose_targets(parsed, target or []) if one.backend in row.runners]
     if not chosen:
         raise InputError(f"{device} has runners for {', '.join(row.runners)}, and no such target is asked for.")
-    found: list[runners.Plain] = []
+    found: list[runners.RunnerTimes] = []
     folder = build / parsed.name / f"benchmark-{device}"
     with Progress(quiet=as_json) as progress:
         phone = AndroidPhone(row)
@@ -222,7 +224,7 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
     documents.show(as_json, document, partial(_print_plain, found))
 
 
-def _print_plain(found: "Sequence[Plain]") -> None:
+def _print_plain(found: "Sequence[RunnerTimes]") -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("target", "tokens", "runner", "mean", "p50", "least", "most", "runs", "inputs"):
         table.add_column(title)
@@ -248,10 +250,10 @@ def import_record(
     as_json: AsJson = False,
 ) -> None:
     """Take latency records that somebody else's phone wrote, of files that lie in the build folder."""
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import phones
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     found = [phones.take(parsed, build, one, device, throttled=throttled) for one in record]
     folder = build / parsed.name / f"benchmark-{device}"
     document = {"device": device, "folder": str(folder), "targets": [one.target for one in found]}

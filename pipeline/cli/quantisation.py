@@ -32,12 +32,12 @@ def ranges(
     build: BuildFolder = Path("build"),
     as_json: AsJson = False,
 ) -> None:
-    """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    """Show what calibration found for each linear: outliers, SmoothQuant scales, ranges, and errors."""
     from pipeline.quantize import checkpoint as quantised
     from pipeline.quantize import costs
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
 
-    parsed, _ = read(recipe)
+    parsed, _ = read_recipe(recipe)
     folder = build / parsed.name
     made = costs.checkpoints(folder, parsed.quantize)
     if scheme is not None and scheme not in made:
@@ -50,7 +50,7 @@ def ranges(
             f"{folder} has no checkpoint that was quantised. `pocketbert convert {recipe}` makes one for each scheme "
             "that asks for calibration, and for int8_dynamic where the recipe has [quantize]."
         )
-    found = {name: quantised.read(place)[1] for name, place in made.items() if scheme in (None, name)}
+    found = {name: quantised.read_record(place)[1] for name, place in made.items() if scheme in (None, name)}
     schemes = {name: record.model_dump(mode="json") for name, record in found.items()}
     documents.show(as_json, {"recipe": parsed.name, "schemes": schemes}, partial(_print_ranges, found))
 
@@ -115,10 +115,10 @@ def sensitivity(
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
     from pipeline.quantize import sensitivity as studies
-    from pipeline.recipe.loading import read
+    from pipeline.recipe.loading import read_recipe
     from pipeline.schemes import SCHEMES
 
-    parsed, file = read(recipe)
+    parsed, file = read_recipe(recipe)
     (chosen, *others) = choose_targets(parsed, [target])
     if others or SCHEMES[chosen.scheme].weights != "int4":
         raise InputError(f"--target {target} is to name one file of int4, such as {chosen.backend}:int4_dynamic.")

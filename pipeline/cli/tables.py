@@ -20,8 +20,8 @@ from pipeline.mil.trial import Trial
 from pipeline.planning.draft import Draft
 from pipeline.recipe.reference import SectionKeys
 from pipeline.report import wording
-from pipeline.ship.placing import Shipped
-from pipeline.ship.push import Pushed
+from pipeline.ship.placing import ShippedModel
+from pipeline.ship.push import PushedBundle
 from pipeline.verify.record import EXEMPT, Parity
 
 _out = Console(highlight=False)
@@ -155,7 +155,7 @@ def print_draft(draft: Draft) -> None:
     say(f"wrote {draft.file}; next: {draft.next}")
 
 
-def print_shipped(shipped: Iterable[tuple[Shipped, list[Path]]]) -> None:
+def print_shipped(shipped: Iterable[tuple[ShippedModel, list[Path]]]) -> None:
     """Print each shipped model with the folders that it was copied to."""
     for item, places in shipped:
         say(f"{item.target} ({item.verdict}) → {', '.join(map(str, places))}  {item.bytes / 1e6:.1f} MB")
@@ -220,7 +220,7 @@ def _compat_figures(verdict: Verdict) -> tuple[str, ...]:
     return (*shown, "—" if verdict.timed_length is None else str(verdict.timed_length))
 
 
-def print_pushed(pushed: Pushed) -> None:
+def print_pushed(pushed: PushedBundle) -> None:
     """Print the contents of the bundle, and the place to which it was uploaded or would be."""
     for item in pushed.targets:
         say(f"{item.target} ({item.verdict})  {item.bytes / 1e6:.1f} MB")

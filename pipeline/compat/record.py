@@ -113,6 +113,6 @@ class Compat(_Frozen):
         return [row for row in self.rows if row.runtime == self.minimum_runtime and row.verdict.status != "right"]
 
 
-def read(place: Path) -> Compat:
+def read_compat(place: Path) -> Compat:
     """Read the document of a finished artifact."""
     return Compat.model_validate_json((place / RECORD).read_bytes())

@@ -18,7 +18,7 @@ from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact, Spec
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
-from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read
+from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read_compat
 from pipeline.compat.trials import Call, Trial, timed_call
 from pipeline.convert.stage import Target
 from pipeline.devices import host
@@ -115,7 +115,7 @@ def run(
     progress.started(STAGE)
     started = time.perf_counter()
     finished, made = Store(build).get(spec, folder / STAGE, make, waiting=waiting)
-    return Outcome(read(finished.path), finished, made, time.perf_counter() - started)
+    return Outcome(read_compat(finished.path), finished, made, time.perf_counter() - started)
 
 
 def _finished(folder: Path, targets: Sequence[Target]) -> _Files:

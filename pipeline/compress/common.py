@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline import architectures
 from pipeline.artifact import digest_of
-from pipeline.checkpoint.source import Made, Source
+from pipeline.checkpoint.source import CheckpointsBySource, Source
 from pipeline.data import calibration
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
@@ -34,7 +34,7 @@ class Context:
     """Relative paths in the recipe start from its folder."""
     unpruned: Source
     """The checkpoint before compression, which is the default teacher."""
-    made: Made = field(default_factory=dict)
+    made: CheckpointsBySource = field(default_factory=dict)
     """Checkpoints of other recipes, by the `recipe:NAME` that names them."""
     texts: dict[str, list[Any]] = field(default_factory=dict)
     """Unlabelled texts that were read already, by the section that names them."""

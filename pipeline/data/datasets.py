@@ -41,7 +41,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Placed(Labelled):
+class LocatedAnswer(Labelled):
     """A question whose answer's position in the passage is known."""
 
     answer_start: int = 0
@@ -120,7 +120,7 @@ class Dataset:
     def _examples(self, path: Path, split: Split) -> Iterator[Labelled]:
         if path.suffix.lower() == readers.QUESTIONS:
             for one in readers.squad(path, self.dev_thirds if split == "dev" else self.train_thirds):
-                yield Placed(one.question, one.passage, answers=one.answers, answer_start=one.answer_start)
+                yield LocatedAnswer(one.question, one.passage, answers=one.answers, answer_start=one.answer_start)
         elif path.suffix.lower() == readers.TAGGED:
             for sentence in readers.conll(path):
                 tags = tuple(self._class(f"{path}, line {sentence.line}", tag) for tag in sentence.tags)

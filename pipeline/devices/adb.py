@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.devices.headless import FOLDER, RUN
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError, Tell
 
 APP = "pocketbert.app"
@@ -40,7 +40,7 @@ _STATES = {
 _Found = TypeVar("_Found")
 
 
-def attached() -> list[Attached]:
+def attached() -> list[AttachedPhone]:
     """Return the phones that the adb server sees.
 
     Raises:
@@ -51,7 +51,9 @@ def attached() -> list[Attached]:
     with _words("adb"):
         found = AdbClient(socket_timeout=_SHELL_S).list(extended=True)
     return [
-        Attached(serial=one.serial, state=one.state, model=(one.tags or {}).get("model", "").replace("_", " ") or None)
+        AttachedPhone(
+            serial=one.serial, state=one.state, model=(one.tags or {}).get("model", "").replace("_", " ") or None
+        )
         for one in found
     ]
 
@@ -257,7 +259,7 @@ def _connect(name: str, address: str) -> None:
             time.sleep(_SETTLE_S)
 
 
-def _choose(device: Device, found: list[Attached]) -> str:
+def _choose(device: Device, found: list[AttachedPhone]) -> str:
     """Return the serial of a row's phone."""
     wanted = device.serial or device.address
     there = ", ".join(f"{one.serial} ({one.model or one.state})" for one in found) or "none"

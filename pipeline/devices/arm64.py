@@ -26,9 +26,9 @@ CPUS: Mapping[str, str] = {
     "cortex-a76": "NEON, fp16 and dotprod, as in phones of 2019",
     "cortex-a710": "SVE2, bf16 and i8mm too, as in phones of 2022",
 }
-"""Processors by qemu's names: XNNPACK takes other kernels on each."""
+"""Processors by their names in qemu; XNNPACK has different kernels for each of them."""
 COUNTED = ("cortex-a76", "cortex-a710")
-"""Those on which a kernel with pages of 16 KB starts."""
+"""Processors on which a Linux kernel with memory pages of 16 KB starts."""
 _GUEST = Path(__file__).with_name("arm64_guest.py")
 _MARK = "POCKETBERT "
 _TREE = Path("/opt/pocketbert/devices")
@@ -57,7 +57,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Counted:
+class InstructionCounts:
     """Instructions of a call in the emulated machine, and the size of its pages."""
 
     instructions: tuple[int, ...]
@@ -93,7 +93,7 @@ class Emulator:
             with np.load(place / "outputs.npz", allow_pickle=False) as found:
                 return [tuple(found[f"o{number}-{name}"] for name in names) for number in range(len(calls))]
 
-    def count(self, file: Path, calls: Sequence[Call], cpu: str, repeats: int, log: Path) -> list[Counted]:
+    def count(self, file: Path, calls: Sequence[Call], cpu: str, repeats: int, log: Path) -> list[InstructionCounts]:
         """Count the instructions of calls in an emulated machine with one core, `repeats` times each.
 
         Raises:
@@ -108,7 +108,7 @@ class Emulator:
             self._pack(Path(scratch) / "root", file, calls, repeats, disk)
             lines = _run(self._machine(cpu, disk), log)
         _finished(lines, f"{file.name} in a machine with {cpu}", log)
-        return [Counted(tuple(line["counts"]), line["page_size"]) for line in lines if "counts" in line]
+        return [InstructionCounts(tuple(line["counts"]), line["page_size"]) for line in lines if "counts" in line]
 
     def _machine(self, cpu: str, disk: Path) -> list[str]:
         qemu = self.tree / "qemu"
@@ -120,13 +120,13 @@ class Emulator:
             *("-L", str(qemu / "usr/share/qemu"), "-nic", "none", "-M", "virt,gic-version=3", "-cpu", cpu),
             *("-smp", "1", "-m", "3G", "-nographic", "-no-reboot", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm"),
             *("-kernel", str(kernel), "-initrd", str(disk)),
-            # Addresses that are drawn anew at each start would move the caches' and the allocator's work.
+            # Without random addresses the counts are the same at each start.
             *("-append", "console=ttyAMA0 quiet panic=-1 nokaslr norandmaps"),
         ]
 
     def _pack(self, root: Path, file: Path, calls: Sequence[Call], repeats: int, disk: Path) -> None:
         """Write the machine's whole system into an archive that the kernel unpacks into memory."""
-        # Devices are the kernel's own; some of them never end.
+        # The guest kernel makes its own device files; reading some of the tree's would never end.
         left_out = shutil.ignore_patterns("dev", "proc", "sys", "run", "boot", "doc", "man", "locale")
         shutil.copytree(self.tree / "arm64", root, symlinks=True, ignore=left_out)
         job = root / "job"
@@ -166,7 +166,7 @@ def tools() -> Path:
     """Return the folder of the unpacked tools.
 
     Raises:
-        ToolchainError: they are not there.
+        ToolchainError: the tools are absent.
     """
     tree = Path(os.environ.get(_TREE_VARIABLE, _TREE))
     if not (tree / "version").is_file():
@@ -182,12 +182,12 @@ def find(build: Path, backend: str, *, install: bool, note: Callable[[str], None
 
     Args:
         build: packages lie in its `.arm64/`.
-        backend: whose files are run, one of `arm64_packages.BUILDS`.
+        backend: the format of the files, one of `arm64_packages.BUILDS`.
         install: download packages where they are not there.
-        note: told what is downloaded, and what stands for something else.
+        note: called with a message on each download, and on empty libraries in place of others.
 
     Raises:
-        ToolchainError: the tools are not there, or the packages, and may not be downloaded.
+        ToolchainError: the tools are absent, or the packages are absent and `install` is False.
     """
     tree = tools()
     return Emulator(tree, backend, arm64_packages.find(build, backend, tree, install=install, note=note))

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlparse
 
 from pipeline.devices.headless import FINAL, FOLDER, MODELS, REQUEST, RUN, STATUS
 from pipeline.devices.iphone_states import AWAY, BEYOND, LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError, Tell
 
 _TOOL = ("xcrun", "devicectl")
@@ -43,7 +43,7 @@ _NO_FILE = (7000, "Failed to retrieve the file node")
 """Error of `copy from` for an absent file: code of com.apple.dt.CoreDeviceError, and words of the message."""
 
 
-def attached() -> list[Attached]:
+def attached() -> list[AttachedPhone]:
     """Return the iPhones that this Mac knows, and whether each can be used; iOS 16 and older cannot.
 
     Raises:
@@ -327,7 +327,7 @@ def _nameless(record: Mapping[str, Any]) -> bool:
     return not _at(record, "properties", "hardware") and not _at(record, "hardwareProperties")
 
 
-def _attached(record: Mapping[str, Any]) -> Attached:
+def _attached(record: Mapping[str, Any]) -> AttachedPhone:
     status = _of(record, "state", "developerModeStatus")
     # A word up to Xcode 26, `{"enabled": {"mode": 1}}` after.
     mode = next(iter(status), None) if isinstance(status, dict) else status
@@ -341,7 +341,9 @@ def _attached(record: Mapping[str, Any]) -> Attached:
         # An idle phone is `disconnected`: devicectl connects when it is asked for something.
         state = NO_DEVELOPER if mode == "disabled" else READY
     model = _of(record, "hardware", "marketingName") or _of(record, "hardware", "productType")
-    return Attached(serial=_of(record, "hardware", "udid") or str(record.get("identifier")), state=state, model=model)
+    return AttachedPhone(
+        serial=_of(record, "hardware", "udid") or str(record.get("identifier")), state=state, model=model
+    )
 
 
 _BEFORE_27 = {"hardware": "hardwareProperties", "state": "deviceProperties", "connection": "connectionProperties"}

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from pipeline.devices import usbmux_remote
 from pipeline.devices.iphone_states import AWAY, BEYOND, READY, sentence
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError, Transport
 
 
-def attached() -> list[Attached]:
+def attached() -> list[AttachedPhone]:
     """Return the iPhones that this computer knows, and whether each can be used.
 
     Raises:
@@ -33,7 +33,7 @@ def reach(device: Device) -> Transport:
     return next(reaches for one, reaches in found if one.serial == udid)(device, udid)
 
 
-def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
+def _found() -> list[tuple[AttachedPhone, Callable[[Device, str], Transport]]]:
     """Return the iPhones that this computer knows, each with its transport: devicectl if it can, else usbmux."""
     from pipeline.devices import devicectl
 
@@ -45,7 +45,7 @@ def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
         )
     errors: list[DeviceError] = []
 
-    def seen(ask: Callable[[], list[Attached]]) -> list[Attached]:
+    def seen(ask: Callable[[], list[AttachedPhone]]) -> list[AttachedPhone]:
         """Return the phones of one tool; its failure does not hide the other tool's phones."""
         try:
             return ask()
@@ -64,7 +64,7 @@ def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
     ]
 
 
-def choose(device: Device, found: Sequence[Attached]) -> str:
+def choose(device: Device, found: Sequence[AttachedPhone]) -> str:
     """Return the UDID of a row's phone.
 
     Raises:

@@ -68,7 +68,7 @@ class Device(BaseModel):
         }[self.transport]
 
 
-class Attached(BaseModel):
+class AttachedPhone(BaseModel):
     """A phone that is attached, whether it has a row or not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

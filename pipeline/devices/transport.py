@@ -16,12 +16,13 @@ from pipeline.errors import ToolchainError
 
 Tell = Callable[[str, float], None]
 _POLL_S, _QUICK_S = 10.0, 1.0
-"""Each look at a phone is work for it: while it measures, and where something is about to change."""
+"""Seconds between two looks at a phone: long ones while it measures, since each look costs it time; short ones while it
+starts or is about to end."""
 _SILENT_S = 3 * HEARTBEAT_S
 _BEGIN_S = 60.0
-"""How long an app may take until its first status: a phone that installs or unpacks something is slow."""
+"""Limit until the first status of an app; a phone that unpacks a model takes long."""
 _GRACE_S = 60.0
-"""How much longer than the request's own limit a run is waited for."""
+"""Waiting time for the end of a run beyond the limit in its request."""
 
 
 class DeviceError(ToolchainError):
@@ -80,13 +81,13 @@ def carry_out(
 
     Args:
         transport: reaches the device.
-        request: what to measure; its `run_id` is one for exactly this request and these files.
-        files: by path in the run's folder: what the request needs there, such as a model.
-        tell: called with what goes on and the fraction done.
-        patience: how long to wait for what.
+        request: the measurement; its `run_id` belongs to exactly this request and these files.
+        files: the files of the request, such as the model, by path in the run's folder.
+        tell: called with a message and the fraction that is done.
+        patience: the time limits.
 
     Raises:
-        DeviceError: the device or the app did not do what it should; nothing on this machine has changed.
+        DeviceError: the device or the app failed; nothing on this machine has changed.
     """
     run = request.run_id
     status = _status(transport, run)
@@ -117,7 +118,7 @@ def carry_out(
 def _watch(
     transport: Transport, request: BenchmarkRequest, status: BenchmarkStatus | None, tell: Tell, patience: Patience
 ) -> BenchmarkStatus:
-    """Wait for the last status."""
+    """Return the final status of a run; raise if the app is silent, gone or too slow."""
     began = changed = time.monotonic()
     beats = -1 if status is None else status.beats
     while True:
@@ -144,7 +145,7 @@ def _watch(
 
 
 def _pause_s(status: BenchmarkStatus | None, watched_s: float, patience: Patience) -> float:
-    """Return how long to leave the phone alone: shortly while it starts or cools, and where its end is expected."""
+    """Return the seconds until the next look at the phone: few while it starts or cools, and near the end."""
     if status is None or status.state != "running":
         return patience.quick_s
     left_s = watched_s * (1 - status.done) / status.done if status.done > 0 else patience.poll_s
@@ -155,8 +156,8 @@ def _lost(transport: Transport, status: BenchmarkStatus) -> None:
     if transport.alive():
         transport.stop()
         raise DeviceError(
-            f"{transport.name}: the app is there and does not go on (at {status.doing!r}). The screen may be dark, "
-            "or another app came to the front; keep the phone awake and run it again."
+            f"{transport.name}: the app is running and makes no progress (at {status.doing!r}). The screen may be "
+            "dark, or another app came to the front; keep the phone awake and run it again."
         )
     raise DeviceError(
         f"{transport.name}: the app was killed or has crashed (at {status.doing!r}); memory may have been short. "

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pipeline.devices.headless import FOLDER, RUN
 from pipeline.devices.iphone_states import LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError, Tell
 
 _LIMIT_S, _LIST_S = 60.0, 20.0
@@ -30,7 +30,7 @@ _TUNNEL = 17
 _Found = TypeVar("_Found")
 
 
-def attached() -> list[Attached]:
+def attached() -> list[AttachedPhone]:
     """Return the iPhones that usbmuxd sees, and whether each can be used.
 
     Raises:
@@ -172,20 +172,20 @@ def _place(run: str, file: str = "") -> str:
     return posixpath.join("/Documents", FOLDER, run, file).rstrip("/")
 
 
-async def _attached() -> list[Attached]:
+async def _attached() -> list[AttachedPhone]:
     from pymobiledevice3.exceptions import PyMobileDevice3Exception
     from pymobiledevice3.lockdown import create_using_usbmux
     from pymobiledevice3.usbmux import list_devices
 
-    found: dict[str, Attached] = {}
+    found: dict[str, AttachedPhone] = {}
     # A phone on a cable and in the network is listed twice.
     for serial in {one.serial for one in await list_devices()}:
         try:
             async with await create_using_usbmux(serial=serial, autopair=False) as phone:
                 state = READY if phone.paired else UNPAIRED
-                found[serial] = Attached(serial=serial, state=state, model=phone.display_name)
+                found[serial] = AttachedPhone(serial=serial, state=state, model=phone.display_name)
         except PyMobileDevice3Exception:
-            found[serial] = Attached(serial=serial, state=UNPAIRED, model=None)
+            found[serial] = AttachedPhone(serial=serial, state=UNPAIRED, model=None)
     return [found[serial] for serial in sorted(found)]
 
 

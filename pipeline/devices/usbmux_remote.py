@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError, Tell
 
 VARIABLE = "POCKETBERT_IPHONE_PYTHON"
@@ -34,13 +34,13 @@ def interpreter() -> str | None:
     return sys.executable if importlib.util.find_spec(PACKAGE) else None
 
 
-def attached() -> list[Attached]:
+def attached() -> list[AttachedPhone]:
     """Return the iPhones that usbmuxd sees.
 
     Raises:
         DeviceError: there is no usbmuxd, or the interpreter cannot be used.
     """
-    return [Attached.model_validate(one) for one in _call("the iPhone", {"method": "attached"})]
+    return [AttachedPhone.model_validate(one) for one in _call("the iPhone", {"method": "attached"})]
 
 
 class RemoteUsbmuxPhone:

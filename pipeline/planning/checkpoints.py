@@ -102,7 +102,7 @@ def recipe_sources(recipe: Recipe) -> list[str]:
 def read_other(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
     """Read a recipe that another recipe names: one of the library, or a file relative to the other recipe's folder."""
     path = recipe_file.parent / os.path.expanduser(name)
-    return loading.read(str(path) if name.endswith(".toml") else name)
+    return loading.read_recipe(str(path) if name.endswith(".toml") else name)
 
 
 def branch_for(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None) -> Branch:

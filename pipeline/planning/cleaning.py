@@ -46,7 +46,7 @@ def seconds(age: str) -> int:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedFiles:
     """The result of `clean`: removed folders and artifacts, and the files that stay."""
 
     folders: list[Path]
@@ -60,7 +60,7 @@ class Removed:
 
 
 @dataclass
-class _Found:
+class _FolderContents:
     """The contents of a recipe's folder, sorted by whether they may be removed."""
 
     ours: list[Path] = field(default_factory=list)
@@ -71,7 +71,7 @@ class _Found:
     in_use: list[Path] = field(default_factory=list)
 
 
-def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = lambda text: None) -> Removed:
+def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = lambda text: None) -> RemovedFiles:
     """Remove the folders of one recipe or of all, and the artifacts that no other view shows and no process uses.
 
     An empty folder counts as a user's, and stays.
@@ -96,7 +96,7 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
         folders = [build / recipe] if recipe is not None else ours
         if recipe is not None and folders[0] not in ours:
             if not any(folders[0].iterdir()):
-                return Removed([], folders, [])
+                return RemovedFiles([], folders, [])
             raise InputError(
                 f"{folders[0]} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
             )
@@ -119,16 +119,16 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
                 raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
         store.remove_if_empty()
     kept = [path for one in found.values() for path in one.kept]
-    return Removed(folders, kept, removed, [path for one in found.values() for path in one.in_use])
+    return RemovedFiles(folders, kept, removed, [path for one in found.values() for path in one.in_use])
 
 
-def clean_older(build: Path, age: str) -> Removed:
+def clean_older(build: Path, age: str) -> RemovedFiles:
     """Remove artifacts that no view shows, no process uses, and no run has used for the given age."""
     with atomic.writing(build):
-        return Removed([], [], Store(build).evict(older_than_seconds=seconds(age)))
+        return RemovedFiles([], [], Store(build).evict(older_than_seconds=seconds(age)))
 
 
-def _check_writable(found: _Found) -> None:
+def _check_writable(found: _FolderContents) -> None:
     """Refuse to begin if the user may not delete files in one of the folders."""
     for folder in dict.fromkeys(path.parent for path in found.ours):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -138,7 +138,7 @@ def _check_writable(found: _Found) -> None:
             )
 
 
-def _tell(build: Path, found: dict[Path, _Found], keys: set[str], tell: Callable[[str], None]) -> None:
+def _tell(build: Path, found: dict[Path, _FolderContents], keys: set[str], tell: Callable[[str], None]) -> None:
     """Announce the paths that will be removed and those that stay, one line for each folder."""
     for folder, one in found.items():
         said = [f"will remove of {folder}: {_names(one.ours, folder)}"] if one.ours else []
@@ -201,7 +201,7 @@ def _added(folder: Path) -> list[Path]:
     return [path for path, name in inside if name not in listed | above and path.name != ".DS_Store"]
 
 
-def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Found:
+def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _FolderContents:
     """Sort the contents of a recipe's folder, or of one target's folder, into removable and kept paths.
 
     Args:
@@ -210,7 +210,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
         held: keys that running processes use.
         top: whether it is the recipe's own folder, which has logs and folders of targets.
     """
-    found, links = _Found(), []
+    found, links = _FolderContents(), []
     inside = sorted(folder.iterdir())
     named = {path.name for path in inside if _is_view(path, build) or _is_artifact(path)}
     for path in inside:
@@ -242,7 +242,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
     return found
 
 
-def _look_at_logs(logs: Path, named: set[str], found: _Found) -> None:
+def _look_at_logs(logs: Path, named: set[str], found: _FolderContents) -> None:
     for path in sorted(logs.iterdir()):
         plain = path.is_file() and not path.is_symlink()
         ours = plain and (_LOG.fullmatch(path.name) is not None or (path.suffix == ".log" and path.stem in named))
@@ -267,7 +267,7 @@ def _is_of_target(folder: Path, build: Path) -> bool:
 # --- removing ------------------------------------------------------------------------------------------------------
 
 
-def _remove(folder: Path, found: _Found, store: Store) -> None:
+def _remove(folder: Path, found: _FolderContents, store: Store) -> None:
     """Remove the removable paths of a folder, and the folders that are empty afterwards."""
     for number, path in enumerate(found.ours, start=1):
         if number == len(found.ours) and _is_last(folder, found, path, store):
@@ -285,7 +285,7 @@ def _remove(folder: Path, found: _Found, store: Store) -> None:
             inner.rmdir()
 
 
-def _is_last(folder: Path, found: _Found, view: Path, store: Store) -> bool:
+def _is_last(folder: Path, found: _FolderContents, view: Path, store: Store) -> bool:
     """Return whether a view that no process uses is the only thing left in a folder, apart from folders we made."""
     inside = {path for path in folder.rglob("*") if path not in found.folders}
     if inside != {view} or not view.is_symlink() or Path(os.readlink(view)).name in store.runs.used():

@@ -61,7 +61,7 @@ def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
         made = outcome.artifact(node)
         if node.stage == "verify" and made:
             name = place.parts[1] if place.parts[0] == recipe else f"{place.parts[0]}/{place.parts[1]}"
-            found[name] = verify.read(made.path)
+            found[name] = verify.read_parity(made.path)
     return found
 
 

@@ -28,7 +28,7 @@ Found = ranges.Ranges | ranges.QuantisedWeightsRecord
 """The record of a quantised checkpoint: ranges and scales, or integers or palettes."""
 
 
-def read(folder: Path) -> tuple[str, Found]:
+def read_record(folder: Path) -> tuple[str, Found]:
     """Return the record of a quantised checkpoint and the name of its file.
 
     Raises:
@@ -49,4 +49,4 @@ def read(folder: Path) -> tuple[str, Found]:
 
 def was_trained(folder: Path) -> bool:
     """Return whether a quantised checkpoint was trained after calibration."""
-    return read(folder)[1].training is not None
+    return read_record(folder)[1].training is not None

@@ -31,14 +31,14 @@ _TOKENS = 1024
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedActivation:
     """An activation on the calibration set, after its scale, and the range over which static int8 rounds it."""
 
     histogram: Histogram
     kept: Range
 
     @classmethod
-    def by(cls, observer: str, values: torch.Tensor) -> "Observed":
+    def by(cls, observer: str, values: torch.Tensor) -> "ObservedActivation":
         """Measure an activation of any shape, and choose its range with a row of `OBSERVERS`."""
         histogram = Histogram.of(values.numpy())
         return cls(histogram, OBSERVERS[observer](histogram))
@@ -58,9 +58,9 @@ class Equalised:
     alpha: float | None
     output_gains: tuple[torch.Tensor | None, ...]
     """t of each linear, `(rows,)`, or None."""
-    input: Observed | None = None
+    input: ObservedActivation | None = None
     """Measurements of x / s; None except for static int8."""
-    outputs: tuple[Observed, ...] = ()
+    outputs: tuple[ObservedActivation, ...] = ()
     """Measurements of each output before t; empty except for static int8."""
     output_errors: tuple[float, ...] = ()
     """Relative error of each linear's outputs from rounding these alone; empty except for static int8."""
@@ -69,11 +69,11 @@ class Equalised:
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _ScaleTrial:
     """The error with one candidate for the SmoothQuant scale, or with none."""
 
     scales: torch.Tensor | None
-    observed: Observed | None
+    observed: ObservedActivation | None
     """None for dynamic int8, where each token has a range of its own."""
     error: float
 
@@ -97,15 +97,15 @@ def equalise(
     units = [one[0] for one in after] if one_scale else [None] * len(weights)
     exact = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
 
-    def tried(scales: torch.Tensor | None) -> _Tried:
+    def tried(scales: torch.Tensor | None) -> _ScaleTrial:
         divided = group.inputs if scales is None else group.inputs / scales
-        observed = Observed.by(observer, divided) if static else None
+        observed = ObservedActivation.by(observer, divided) if static else None
         some = divided[:_TOKENS]
         read = rounding.by_tensor(some, observed.kept) if observed else rounding.by_token(some)
         scaled = weights if scales is None else [weight * scales for weight in weights]
         rounded = [_rounded(weight, unit, one_scale=one_scale) for weight, unit in zip(scaled, units, strict=True)]
         error = _relative((read @ weight.T, true) for weight, true in zip(rounded, exact, strict=True))
-        return _Tried(scales, observed, error)
+        return _ScaleTrial(scales, observed, error)
 
     plain = tried(None)
     smoothed = {alpha: tried(smoothing_scales(group.inputs, weights, alpha)) for alpha in ALPHAS}
@@ -143,14 +143,14 @@ def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alph
 
 def _of_outputs(
     outputs: torch.Tensor, observer: str, worth: float
-) -> tuple[torch.Tensor | None, Observed, float, float]:
+) -> tuple[torch.Tensor | None, ObservedActivation, float, float]:
     """Return the output scale, or None if it would remove too little of the error; the observed output; both errors.
 
     First the error of the choice, then the error without a scale.
     """
     gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
     divided = outputs / gain
-    plain, even = Observed.by(observer, outputs), Observed.by(observer, divided)
+    plain, even = ObservedActivation.by(observer, outputs), ObservedActivation.by(observer, divided)
     before = _relative([(rounding.by_tensor(outputs, plain.kept), outputs)])
     after = _relative([(rounding.by_tensor(divided, even.kept) * gain, outputs)])
     return (gain, even, after, before) if after < worth * before else (None, plain, before, before)

@@ -60,17 +60,17 @@ class WeightWithError(Generic[H]):
     """The same error with GPTQ; None for a table."""
 
     @classmethod
-    def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "WeightWithError[H]":
+    def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, with_gptq: H) -> "WeightWithError[H]":
         """Return a linear's quantised weight with its errors.
 
         Args:
             target: the weight to approximate, `(rows, columns)`.
             products: see `products_read`.
             nearest: the target with each number rounded to the nearest.
-            handed_on: the target quantised with GPTQ.
+            with_gptq: the target quantised with GPTQ.
         """
-        before, after = (output_error(target, one.dense(), products) for one in (nearest, handed_on))
-        return cls(handed_on, before, after)
+        before, after = (output_error(target, one.dense(), products) for one in (nearest, with_gptq))
+        return cls(with_gptq, before, after)
 
 
 @torch.no_grad()
@@ -141,7 +141,7 @@ def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) ->
     return target
 
 
-def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:
+def round_columns(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:
     """Round columns in turn, those with the largest inputs first, and add each one's error to the remaining columns.
 
     Args:

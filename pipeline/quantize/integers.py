@@ -14,7 +14,7 @@ from torch import nn
 
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.data.calibration import Batches
-from pipeline.quantize.gptq import WeightWithError, choose, hand_errors_on
+from pipeline.quantize.gptq import WeightWithError, choose, round_columns
 
 _SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
 """Candidates for a block's scale, as shares of the scale that just reaches the block's largest number."""
@@ -73,8 +73,8 @@ def of_linear(
         return codes, codes * scale
 
     plain = _integers(nearest(exact, scales, bits), scales, bits)
-    handed_on = _integers(hand_errors_on(exact, products, rounded), scales, bits)
-    return WeightWithError.of_linear(target, products, plain, handed_on)
+    with_gptq = _integers(round_columns(exact, products, rounded), scales, bits)
+    return WeightWithError.of_linear(target, products, plain, with_gptq)
 
 
 def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:

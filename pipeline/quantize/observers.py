@@ -17,9 +17,9 @@ Floats = NDArray[np.float64]
 BINS = 2048
 _PERCENTILE = 99.99
 _CANDIDATES = 64
-"""Number of shares of the full range that are tried."""
+"""Number of candidate widths, as fractions of the full range."""
 _LEAST_SHARE = 0.2
-"""No range is narrower than this share of the full one."""
+"""Smallest candidate width, as a fraction of the full range."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def mse(histogram: Histogram) -> Range:
 def entropy(histogram: Histogram) -> Range:
     """Return the range whose int8 codes keep the distribution best, by Kullback-Leibler divergence.
 
-    Source: Migacz 2017 (TensorRT's calibration), here for ranges with two ends.
+    Source: Migacz 2017 (TensorRT's calibration), for symmetric ranges; here both ends may differ.
     """
     return min(_ranges(histogram), key=lambda one: _divergence(histogram, one))
 
@@ -108,7 +108,7 @@ def _divergence(histogram: Histogram, found: Range) -> float:
     reference = counts[inside].copy()
     reference[0] += counts[centres < low].sum()
     reference[-1] += counts[centres > high].sum()
-    # Values of one code are equal after rounding: each code's count is spread over its bins that have any.
+    # Rounding makes the values of one code equal: its count is spread evenly over its bins that are not empty.
     code = np.minimum(((centres[inside] - low) / (high - low) * STEPS).astype(np.int64), STEPS - 1)
     filled = (counts[inside] > 0).astype(np.float64)
     by_code = np.bincount(code, counts[inside], STEPS) / np.maximum(np.bincount(code, filled, STEPS), 1)

@@ -1,10 +1,9 @@
 """Palettise weights, so that outputs on calibration text change least.
 
 A palette is a table of 2^bits centroids; each element of a weight is an index into it. The centroids of an embedding
-table come from k-means over its numbers, weighted with the frequency of their tokens; those of a linear from k-means
-weighted with the mean square of each column's input, evened out where there are centroids to spare, since other text
-uses columns that calibration text hardly does. Then columns are rounded in turn, and each one's error is compensated by
-the remaining columns.
+table come from k-means over its numbers, weighted with the frequency of their tokens. Those of a linear come from
+k-means weighted with the mean square of each column's input. Then columns are rounded in turn, and the remaining
+columns compensate each one's error.
 
 Linears are taken in the order of their first call, and each reads the activations of the model with its earlier weights
 palettised, so that later ones compensate earlier ones' errors, too.
@@ -22,16 +21,18 @@ from torch import nn
 
 from pipeline.checkpoint.palettes import Palette
 from pipeline.data.calibration import Batches
-from pipeline.quantize.gptq import Numbers, WeightWithError, choose, counts_read, hand_errors_on
+from pipeline.quantize.gptq import Numbers, WeightWithError, choose, counts_read, round_columns
 
 _FEWEST_ROWS = 4
-"""Groups of fewer rows get no palette of their own."""
+"""Smallest number of rows that may share a palette; a weight of smaller groups has one palette for all rows."""
 _EVENED_BITS = 6
-"""From so many bits on, the mean square of all columns is added to each one's in k-means. Without it no centroid of
-MiniLM is near a large number in a column that is small on calibration text, and the worst text is at .964 instead of
-.990. Of 16 centroids none can be spared: .904 without, .870 with it (LOG.md, 2026-11-26)."""
+"""Number of bits from which the mean square over all columns is added to the weight of each column in k-means.
+
+A column with small inputs on the calibration set may have large inputs on other text, and needs centroids near its
+numbers. For MiniLM with 64 centroids, this raises the worst cosine from .964 to .990; with 16 centroids it lowers it
+from .904 to .870 (LOG.md, 2026-11-26)."""
 _ROUNDS = 200
-"""Most iterations of k-means; some 40 do."""
+"""Limit on the iterations of k-means, which converges after about 40."""
 
 
 def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, WeightWithError[Palette]]:
@@ -41,12 +42,12 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> d
         model: a Hugging Face model; its weights are changed.
         batches: the calibration set.
         bits: bits of an index.
-        rows: most neighbouring rows that share a palette; None for a palette per weight.
+        rows: largest number of neighbouring rows that share a palette; None for one palette per weight.
     """
 
     def table(one: nn.Embedding) -> Palette:
         weight, counts = one.weight.numpy(), counts_read(model, batches, one)
-        lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
+        lut = centroids(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
         return Palette(nearest(weight, lut), lut)
 
     def linear(_: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> WeightWithError[Palette]:
@@ -72,20 +73,20 @@ def of_linear(
     Args:
         weight: the student's, `(rows, columns)`.
         target: the weight to approximate, likewise.
-        products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
+        products: sum over tokens of x xᵀ, `(columns, columns)`, with x the input of the linear.
         bits: bits of an index.
         groups: number of groups of neighbouring rows, each with a palette.
     """
     squares = products.diagonal().numpy()[None]
     if bits >= _EVENED_BITS:
         squares = squares + squares.mean()
-    lut = lists(weight.numpy(), squares, bits=bits, groups=groups)
+    lut = centroids(weight.numpy(), squares, bits=bits, groups=groups)
     plain = Palette(nearest(target.numpy(), lut), lut)
-    handed_on = Palette(_hand_errors_on(target.double(), products, lut), lut)
-    return WeightWithError.of_linear(target, products, plain, handed_on)
+    with_gptq = Palette(_round_columns(target.double(), products, lut), lut)
+    return WeightWithError.of_linear(target, products, plain, with_gptq)
 
 
-def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:
+def centroids(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:
     """Return the centroids of each group of neighbouring rows, `(groups, 2^bits)`, ascending.
 
     Args:
@@ -112,11 +113,11 @@ def kmeans(values: Numbers, importance: Numbers, entries: int) -> NDArray[np.flo
 
     Files store half precision, so numbers are rounded to it first, and equal ones are merged, their weights summed.
     """
-    # Counted by bit pattern, of which there are few; the sign of zero is removed.
+    # Half precision has few bit patterns, so equal numbers are found by counting them. Adding 0 turns -0 into 0.
     codes = (np.asarray(values, np.float16) + np.float16(0)).view(np.uint16).ravel()
     present = np.flatnonzero(np.bincount(codes)).astype(np.uint16)
     mass = np.bincount(codes, np.asarray(importance, np.float64).ravel())[present].astype(np.float64)
-    # Columns without input count a little, or their numbers could go to any centroid.
+    # Numbers of weight zero would not influence any centroid, and could be far from all of them.
     mass += 1e-6 * mass.mean() + 1e-300
     order = np.argsort(present.view(np.float16))
     points, mass = present.view(np.float16)[order], mass[order]
@@ -136,7 +137,10 @@ def kmeans(values: Numbers, importance: Numbers, entries: int) -> NDArray[np.flo
 
 
 def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
-    """Return initial centroids by the cube root of the density, optimal for many of them (Panter and Dite 1951)."""
+    """Return initial centroids whose density is the cube root of the numbers' density.
+
+    Source: Panter and Dite 1951; it is optimal for a large number of centroids.
+    """
     bins = min(32 * entries, max(4 * entries, len(points) // 16))
     counts, edges = np.histogram(points, bins=bins, weights=mass)
     share = np.concatenate([[0.0], np.cumsum(np.cbrt(counts) + 1e-9)])
@@ -144,8 +148,8 @@ def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
     return start
 
 
-def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) -> NDArray[np.uint8]:
-    """Return the centroid indices of a weight quantised with GPTQ, `(rows, columns)`; see `gptq.hand_errors_on`."""
+def _round_columns(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) -> NDArray[np.uint8]:
+    """Return the centroid indices of a weight quantised with GPTQ, `(rows, columns)`; see `gptq.round_columns`."""
     entries = torch.from_numpy(lut.astype(np.float64)).repeat_interleave(len(weight) // len(lut), 0)
     between = _between(entries)
 
@@ -153,9 +157,9 @@ def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) 
         index = torch.searchsorted(between, values[:, None].contiguous())
         return index[:, 0], entries.gather(1, index)[:, 0]
 
-    return hand_errors_on(weight, products, rounded).to(torch.uint8).numpy()
+    return round_columns(weight, products, rounded).to(torch.uint8).numpy()
 
 
 def _between(entries: torch.Tensor) -> torch.Tensor:
-    """Return the midpoints between neighbouring centroids of each palette, `(lists, entries - 1)`."""
+    """Return the midpoints between neighbouring centroids of each palette, `(palettes, entries - 1)`."""
     return ((entries[:, 1:] + entries[:, :-1]) / 2).contiguous()

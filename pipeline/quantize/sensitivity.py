@@ -73,7 +73,7 @@ class Trial(BaseModel):
         return self.error / self.multiply_adds
 
 
-class Compared(BaseModel):
+class ComparedFile(BaseModel):
     """The size, quality and speed of one final file: all linears at 4 bits, all at 8, or mixed by the policy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -102,7 +102,7 @@ class Sensitivity(BaseModel):
     trials: tuple[Trial, ...] = ()
     eight_bits: tuple[str, ...] = ()
     """Paths of linears that get 8 bits: the policy."""
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[ComparedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def linears(study: Study) -> list[str]:
     """Return the paths of the linears with 4 bits, in the order of the model."""
     from pipeline.checkpoint import integers
 
-    _, record = quantised.read(study.quantised)
+    _, record = quantised.read_record(study.quantised)
     assert isinstance(record, integers.Record)
     return [one.name.removesuffix(".weight") for one in record.weights if one.bits == 4 and one.error is not None]
 
@@ -238,7 +238,7 @@ def try_all(study: Study, extra: float) -> Sensitivity:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _ConvertedFile:
     """A converted file in which some linears have 8 bits, with its outputs and the student's."""
 
     model_folder: Path
@@ -251,11 +251,11 @@ class _Made:
         off = sum(float(((got - true) ** 2).sum()) for got, true in zip(self.outputs, self.true, strict=True))
         return off / sum(float((true**2).sum()) for true in self.true)
 
-    def compared(self, name: str, eight: int, milliseconds: float) -> Compared:
+    def compared(self, name: str, eight: int, milliseconds: float) -> ComparedFile:
         """Return the file's row of the final table."""
         pairs = zip(self.true, self.outputs, strict=True)
         cosines = [float(measures.cosine(true.ravel(), got.ravel())) for true, got in pairs]
-        return Compared(
+        return ComparedFile(
             name=name,
             eight_bits=eight,
             file_bytes=self.file_bytes,
@@ -305,7 +305,7 @@ class _Mixes:
         """Return the multiply-adds of a linear for each token, over all its calls."""
         return self._calls[linear] * self._weights[f"{linear}.weight"].numel()
 
-    def at_eight_bits(self, but: Mapping[str, Integers] | None = None) -> _Made:
+    def at_eight_bits(self, but: Mapping[str, Integers] | None = None) -> _ConvertedFile:
         """Convert the student with its linears rounded to the nearest 8-bit integers, with a scale per row.
 
         Args:
@@ -326,19 +326,19 @@ class _Mixes:
             shutil.copyfile(self._study.quantised / name, checkpoint / name)
         return self._convert_once(checkpoint)
 
-    def by_policy(self, eight: tuple[str, ...]) -> _Made:
+    def by_policy(self, eight: tuple[str, ...]) -> _ConvertedFile:
         """Quantise the student like the stage, with 8 bits for some linears, and convert it."""
         study, checkpoint = self._study, self._fresh("policy")
         stage.make(study.student, study.task, study.target.scheme, study.section, eight, study.texts, checkpoint)
         return self._convert_once(checkpoint)
 
-    def _convert_once(self, checkpoint: Path) -> _Made:
+    def _convert_once(self, checkpoint: Path) -> _ConvertedFile:
         """Convert a checkpoint, and remove it: it is as large as the student."""
         made = self.convert(checkpoint)
         shutil.rmtree(checkpoint)
         return made
 
-    def convert(self, checkpoint: Path) -> _Made:
+    def convert(self, checkpoint: Path) -> _ConvertedFile:
         """Convert a checkpoint, and run the file on the texts."""
         from pipeline.convert.model import Model
 
@@ -348,7 +348,7 @@ class _Mixes:
         with Model(folder) as model:
             outputs = [np.asarray(model.run(row, length=study.length), np.float64) for row in self._rows]
         true = [one.reshape(got.shape) for one, got in zip(self._true, outputs, strict=True)]
-        return _Made(folder, file_bytes(folder / signature.read(folder).file), outputs, true)
+        return _ConvertedFile(folder, file_bytes(folder / signature.read(folder).file), outputs, true)
 
     def _fresh(self, kind: str) -> Path:
         self._study.folder.joinpath("files").mkdir(parents=True, exist_ok=True)

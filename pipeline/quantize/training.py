@@ -156,7 +156,7 @@ class RoundingStudent(nn.Module):
         save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
         if rounded:
             integers.write(integers.read(job.quantised) | rounded, out)
-        file_name, known = checkpoint.read(job.quantised)
+        file_name, known = checkpoint.read_record(job.quantised)
         document = known.model_copy(update={"training": record})
         (out / file_name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
         checkpoint.write_structure(load_checkpoint(out, self.task), out)

@@ -60,7 +60,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
-def read(name: str) -> tuple[Recipe, Path]:
+def read_recipe(name: str) -> tuple[Recipe, Path]:
     """Read a recipe by path or by name.
 
     Returns:

@@ -137,11 +137,11 @@ class QuantizeTraining(Updates):
 
 
 class QuantizeSection(Section):
-    """How a student is made ready for schemes whose activations are int8, or whose weights are int4 or palettes.
+    """How a student is calibrated for schemes with int8 activations, with int4 weights, or with palettes.
 
-    What its linears read is looked at on real text. For int8, outliers are evened out by gains, with which the student
-    stays the same in fp32; without this section they are not. For int4 and palettes, numbers are chosen with which the
-    student computes nearly the same; without this section, with the defaults.
+    The inputs of its linears are measured on the calibration set. For int8, SmoothQuant scales even outliers out, and
+    leave the student's outputs in fp32 unchanged; without this section there are none. For int4 and palettes, GPTQ
+    chooses weights that change the outputs least; without this section it uses the defaults.
     """
 
     calibration: Names | None = None
@@ -149,13 +149,13 @@ class QuantizeSection(Section):
     data folder, or a dataset's texts. Unless given: the package's texts for calibration, in many scripts and forms, and
     STS-B's train sentences, or, where those are not present, the package's everyday English."""
     calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 1024
-    """Most texts of the calibration set; of more, `seed` determines a sample."""
+    """Largest number of texts in the calibration set; if there are more, `seed` determines a sample."""
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
-    """Which range of an activation static int8 covers: all of it, 99.99 % of its values, that with the least squared
-    error, or that with the least Kullback-Leibler divergence."""
+    """The range of an activation that static int8 covers: the full range, 99.99 % of the values, or the range with the
+    least squared error or the least Kullback-Leibler divergence."""
     equalisation: bool = True
-    """Whether outliers are evened out by gains; without, `int8_static` is what converters make of a student by
-    themselves."""
+    """Whether SmoothQuant scales even outliers out; if not, `int8_static` has the weights that converters quantise
+    by themselves."""
     table_bits: Literal[4, 8] = 8
     """Bits of embedding tables where the linears have 4."""
     policy: Place | None = None

@@ -1,8 +1,8 @@
 """The gate for a user's CI: compare a report with a stored baseline, each figure with the recipe's allowed change.
 
 Nothing is run and no file is read here. A figure of the baseline that cannot be compared is `missing`, and fails the
-gate unless `allow_missing` is set. Times of two separate runs are shown and never judged; `pipeline.benchmark.in_turns`
-measures times that can be.
+gate unless `allow_missing` is set. Times of two separate runs are shown and never judged; only times that
+`pipeline.benchmark.in_turns` measures are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from pipeline.verify.record import Parity, TaskScore
 Verdict = Literal["worse", "missing", "same", "better", "not_judged", "new"]
 Unit = Literal["verdict", "metric", "cosine", "dB", "bytes", "instructions", "ms"]
 _ENOUGH_DB = 90.0
-"""Beyond it the noise is single precision's own rounding, which another order of additions moves."""
+"""SQNR above which differences are rounding of single precision; higher values count as this one."""
 _ROUNDING = 1e-9
 """Tolerance for rounding, so that a loss equal to the allowed one passes."""
 
@@ -39,28 +39,28 @@ class Row(_Frozen):
     baseline: float | str | None = None
     now: float | str | None = None
     change: float | None = None
-    """Now less the baseline of metrics and scores; the growth as a fraction of everything else."""
+    """For metrics and scores, the present value minus the baseline; for other units, the growth as a fraction."""
     interval: tuple[float, float] | None = None
-    """The change's interval of 95 %; latency alone has one."""
+    """The 95 % interval of the change; only latency has one."""
     allowed: float | None = None
-    """Largest loss or growth, never negative; None where nothing is judged."""
+    """Largest allowed loss or growth, never negative; None for a row that is not judged."""
     verdict: Verdict
     reason: str | None = None
-    """Why it is missing, new or not judged, or what more there is to know."""
+    """The reason why the row is missing, new or not judged, or a remark."""
 
 
 class Gate(_Frozen):
-    """A report against a stored one."""
+    """The comparison of a report with a stored one."""
 
     schema_version: Literal[1] = 1
     recipe: str
     passed: bool
     allow_missing: bool
-    """Whether what cannot be compared is let through."""
+    """Whether figures that cannot be compared pass."""
     counts: dict[Verdict, int]
     rows: list[Row]
     notes: list[str]
-    """What holds for several rows."""
+    """Remarks on several rows."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ Timings = Mapping[str, Sequence[InTurns] | Untimed]
 def compare(
     baseline: Report, now: Report, allowed: RegressionSection, *, timings: Timings | None, allow_missing: bool
 ) -> Gate:
-    """Set a report against a stored one of the same recipe, task and student.
+    """Compare a report with a stored one of the same recipe, task and student.
 
     Args:
         baseline: the stored report.
         now: the one that is judged.
         allowed: how much worse each figure may be.
-        timings: both reports' files timed in turns; None where the baseline's files are not at hand.
-        allow_missing: let through what cannot be compared.
+        timings: times of both reports' files, measured in turns; None if the baseline's files are absent.
+        allow_missing: whether figures that cannot be compared pass.
     """
     present = {target.name: target for target in now.targets}
     rows: list[Row] = []
@@ -117,7 +117,7 @@ def compare(
 
 
 def _arrived(target: TargetReport) -> Row:
-    """Return the row of a target that the baseline lacks; a file that failed is let through by no gate."""
+    """Return the row of a target that the baseline lacks; a file that failed its verification is worse."""
     reason = _why(target.parity) or "the baseline has no such target"
     verdict: Verdict = "worse" if target.parity.verdict == "failed" else "new"
     return _verdict(target.name, None, target.parity.verdict, verdict, reason)
@@ -220,7 +220,7 @@ class _Pair:
         )
 
     def scores(self) -> Iterator[Row]:
-        """Compare how near the outputs are to PyTorch's."""
+        """Compare the scores of the outputs against PyTorch."""
         then, here = self.before.parity.measures, self.after.parity.measures
         if then is None:
             return
@@ -251,7 +251,7 @@ class _Pair:
         return row.model_copy(update={"change": 0.0 - loss, "allowed": allowed})
 
     def _runners(self) -> str | None:
-        """Say that two runtimes ran the file, where they did."""
+        """Return a remark if the file ran in another runtime or version than the baseline's; else None."""
         then, here = self.before.parity.evaluator, self.after.parity.evaluator
         return None if then == here else f"run by {then} in the baseline, by {here} now"
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pipeline import strict
 from pipeline.benchmark.record import BenchmarkRecord, unfit
-from pipeline.verify.emulated import RECORD, Emulated
+from pipeline.verify.emulated import RECORD, EmulatedRuns
 
 _RECORDS, _PREFIX = "records.json", "benchmark-"
 
 
 @dataclass
-class Measured:
+class Measurements:
     """The measurements that were found, and the ones that are left out with the reason."""
 
-    emulated: dict[str, Emulated] = field(default_factory=dict)
+    emulated: dict[str, EmulatedRuns] = field(default_factory=dict)
     """By content digest of the file."""
     phones: dict[str, list[BenchmarkRecord]] = field(default_factory=dict)
     """By device, in the order in which they are listed."""
@@ -49,19 +49,19 @@ def _names(listed: Path) -> list[str]:
     return [name for name in names if isinstance(name, str) and "/" not in name] if isinstance(names, list) else []
 
 
-def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measured:
+def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measurements:
     """Read the files of `find`; unreadable records, and records that are no latency or of another file, are left out.
 
     Args:
         files: by their paths in the recipe's folder.
         digests: content digests of the files that are reported.
     """
-    measured = Measured()
+    measured = Measurements()
     for name, file in files.items():
         folder = name.partition("/")[0]
         try:
             if file.name == RECORD:
-                emulated = strict.read(Emulated, file.read_bytes())
+                emulated = strict.read(EmulatedRuns, file.read_bytes())
                 if emulated.digest in digests:
                     measured.emulated[emulated.digest] = emulated
                 else:

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from pipeline import formats
 from pipeline.report import wording
 from pipeline.report.record import PhoneReport, Report, VariantReport
-from pipeline.schemes import SCHEMES, Mark
+from pipeline.schemes import SCHEMES, PlotMark
 
 INK = "#1d2430"
 FAINT = "#d5dae1"
@@ -57,14 +57,14 @@ SETTINGS: dict[Any, Any] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class PlotStyle:
     """How one variant is drawn."""
 
     colour: str
-    mark: Mark
+    mark: PlotMark
 
 
-def looks(report: Report) -> Callable[[str, str, bool], Look]:
+def looks(report: Report) -> Callable[[str, str, bool], PlotStyle]:
     """Return `(runtime, scheme, is the reference) -> look` for one report.
 
     Runtimes of PocketBERT's own formats keep their colour in every report; others take the next ones as they appear.
@@ -73,9 +73,9 @@ def looks(report: Report) -> Callable[[str, str, bool], Look]:
     runtimes += [one.runtime for one in report.variants if not one.reference and one.runtime not in runtimes]
     colours = {name: _PALETTE[number % len(_PALETTE)] for number, name in enumerate(dict.fromkeys(runtimes))}
 
-    def look(runtime: str, scheme: str, reference: bool) -> Look:
+    def look(runtime: str, scheme: str, reference: bool) -> PlotStyle:
         mark = SCHEMES[scheme].mark if scheme in SCHEMES else _PLAIN
-        return Look(REFERENCE if reference else colours[runtime], mark)
+        return PlotStyle(REFERENCE if reference else colours[runtime], mark)
 
     return look
 

@@ -10,11 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline.report import wording
-from pipeline.report.plots import INK, Look, caption, looks
+from pipeline.report.plots import INK, PlotStyle, caption, looks
 from pipeline.report.record import Report, TargetReport, VariantReport
 
 SMALLEST_DISTANCE = 1e-7
-"""1 - cosine below this is rounding of float32 and is drawn here."""
+"""Least 1 - cosine that is drawn; smaller values are rounding of float32."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class _Point:
     size_mb: float
     ms: float
     text: str
-    look: Look
+    look: PlotStyle
     failed: bool
     kept: bool
-    """Whether it may stand on the front: a file that passed, or the reference."""
+    """Whether the point may lie on the Pareto front: a file that passed, or the reference."""
 
 
 def trade(report: Report, threads: int) -> Figure | None:
@@ -91,7 +91,7 @@ def _points(axes: Axes, points: Sequence[_Point]) -> None:
 
 
 def _front(axes: Axes, points: Sequence[_Point]) -> None:
-    """Draw the line on whose far side every other point is larger or slower."""
+    """Draw the Pareto front: every other point is no smaller and no faster than some point on it."""
     best, edge = math.inf, list[tuple[float, float]]()
     for point in sorted(points, key=lambda point: (point.size_mb, point.ms)):
         if point.ms < best:
@@ -102,7 +102,7 @@ def _front(axes: Axes, points: Sequence[_Point]) -> None:
 
 
 def _columns(points: list[_Point], width: float) -> list[list[_Point]]:
-    """Group points, ascending in size, whose labels would stand in each other's way."""
+    """Group points, which ascend in size, so that labels of different groups do not overlap."""
     columns: list[list[_Point]] = []
     for point in points:
         if columns and point.size_mb - columns[-1][0].size_mb < width:
@@ -113,7 +113,7 @@ def _columns(points: list[_Point], width: float) -> list[list[_Point]]:
 
 
 def _spread(values: list[float], gap: float) -> list[float]:
-    """Move ascending label heights apart to at least `gap`, as little as may be and not below the axis."""
+    """Return label heights, ascending, at least `gap` apart, near the given ones and above the axis."""
     heights: list[float] = []
     for value in values:
         heights.append(max(value, heights[-1] + gap) if heights else max(value, gap / 2))
@@ -144,7 +144,9 @@ def kinds(report: Report) -> Figure | None:
     return figure
 
 
-def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: float, look: Look, kind: str) -> None:
+def _kind_row(
+    axes: Axes, target: TargetReport, names: Sequence[str], offset: float, look: PlotStyle, kind: str
+) -> None:
     for place, name in enumerate(names):
         group = target.parity.groups.get(name)
         if group is None:
@@ -174,6 +176,6 @@ def _kind_axis(axes: Axes, kind: str) -> None:
         axes.set_xlabel("SQNR in dB; further right is better. Filled: mean. Hollow: worst text")
 
 
-def _handle(target: TargetReport, look: Look) -> Line2D:
+def _handle(target: TargetReport, look: PlotStyle) -> Line2D:
     label = f"{target.runtime} {target.scheme}" + (" (failed)" if target.parity.verdict == "failed" else "")
     return Line2D([], [], color=look.colour, marker=look.mark.marker, linestyle="none", label=label)

@@ -13,7 +13,7 @@ from pipeline.checkpoint.ranges import Training
 from pipeline.devices.host import Machine
 from pipeline.quantize.costs import LinearCost
 from pipeline.schemes import SCHEMES
-from pipeline.verify.emulated import Emulated
+from pipeline.verify.emulated import EmulatedRuns
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -74,11 +74,11 @@ class TargetReport(_Frozen):
     parity: Parity
     tools: dict[str, str]
     """Versions that decided the file's content."""
-    emulated: Emulated | None = None
+    emulated: EmulatedRuns | None = None
     """What emulated ARM64 processors computed and counted; None where `pocketbert arm64` was not run on this file."""
 
     @property
-    def instructions(self) -> Emulated | None:
+    def instructions(self) -> EmulatedRuns | None:
         """Return the record if it has counts: instructions of an inference, which are no latency."""
         return self.emulated if self.emulated and self.emulated.counts else None
 
@@ -177,7 +177,7 @@ class VariantReport(_Frozen):
         return max(self.lengths, key=lambda row: row.seq_len, default=None)
 
 
-class Best(_Frozen):
+class HeadlineFile(_Frozen):
     """The file that the headline is about, beside the student in PyTorch."""
 
     target: str
@@ -197,7 +197,7 @@ class Best(_Frozen):
     datasets: list[TaskScore]
 
 
-class Kept(_Frozen):
+class StudentMetric(_Frozen):
     """One dataset's metric, of a student beside this one."""
 
     dataset: str
@@ -221,7 +221,7 @@ class FileBeside(_Frozen):
     """Over real texts, at the lowest thread count; None if it was not timed."""
     own_mean_ms: float | None
     """Mean latency of the own student's file for the same target, in the same run."""
-    metrics: list[Kept]
+    metrics: list[StudentMetric]
 
     @property
     def speedup(self) -> float | None:
@@ -274,7 +274,7 @@ class Report(_Frozen):
     student: StudentInfo
     score: Literal["cosine", "sqnr_db"]
     counts: dict[Verdict, int]
-    best: Best | None
+    best: HeadlineFile | None
     best_absent: str | None
     """Why there is no best file; None where there is one."""
     targets: list[TargetReport]
@@ -316,7 +316,7 @@ class Report(_Frozen):
 _INT8_WEIGHT_BYTES = 1.0
 
 
-def choose_best(targets: list[TargetReport], variants: list[VariantReport]) -> tuple[Best | None, str | None]:
+def choose_best(targets: list[TargetReport], variants: list[VariantReport]) -> tuple[HeadlineFile | None, str | None]:
     """Return the best int8 file at the lowest thread count, or None and why there is none."""
     by_name = {target.name: target for target in targets if SCHEMES[target.scheme].weight_bytes <= _INT8_WEIGHT_BYTES}
     if not by_name:
@@ -337,11 +337,11 @@ def choose_best(targets: list[TargetReport], variants: list[VariantReport]) -> t
     return _best(by_name[fastest.target or ""], fastest, reference), None
 
 
-def _best(target: TargetReport, variant: VariantReport, reference: VariantReport | None) -> Best:
+def _best(target: TargetReport, variant: VariantReport, reference: VariantReport | None) -> HeadlineFile:
     longest = variant.longest
     theirs = reference.longest if reference else None
     measures = target.parity.measures
-    return Best(
+    return HeadlineFile(
         target=target.name,
         label=variant.label,
         threads=variant.threads,

@@ -26,13 +26,13 @@ from pipeline.report import measured
 from pipeline.report.record import (
     Conversion,
     FileBeside,
-    Kept,
     LengthSummary,
     PhoneReport,
     QuantisedReport,
     Report,
     StudentBeside,
     StudentInfo,
+    StudentMetric,
     TargetReport,
     TextSummary,
     VariantReport,
@@ -168,7 +168,7 @@ def _phone(device: str, records: list[BenchmarkRecord], owners: Owners) -> Phone
 
 
 def _quantised(scheme: str, folder: Path) -> QuantisedReport:
-    _, found = quantised.read(folder)
+    _, found = quantised.read_record(folder)
     ranked = costs.costs(found)
     return QuantisedReport(
         scheme=scheme,
@@ -197,7 +197,7 @@ def _beside(target: TargetReport, targets: list[TargetReport], variants: list[Va
         mean_ms=mine.texts.mean_ms if mine else None,
         own_mean_ms=theirs.texts.mean_ms if theirs and together else None,
         metrics=[
-            Kept(
+            StudentMetric(
                 dataset=row.dataset,
                 metric=row.metric,
                 unpruned=references[row.dataset],
@@ -237,7 +237,7 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
     if model is None or parity is None:
         missing = "model" if model is None else "parity record"
         raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
-    verdict = parity_record.read(parity.path)
+    verdict = parity_record.read_parity(parity.path)
     claimed = signature.read(model.path)
     return TargetReport(
         name=name,

@@ -13,7 +13,7 @@ from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.ship import placing
-from pipeline.ship.placing import Shipped
+from pipeline.ship.placing import ShippedModel
 from pipeline.ship.record import OTHER_INPUTS, check_thorough
 from pipeline.trust import signing
 from pipeline.verify import record as parity_record
@@ -46,7 +46,7 @@ def ship(
     outdated: Mapping[str, str],
     named: str,
     sign: Path | None = None,
-) -> list[tuple[Shipped, list[Path]]]:
+) -> list[tuple[ShippedModel, list[Path]]]:
     """Copy targets into the apps that can run them: all are checked before the first is copied, and all or none is.
 
     Args:
@@ -90,7 +90,7 @@ def ship(
 
 def checked(
     recipe: Recipe, folder: Path, target: Target, model: Artifact, *, allow_not_run: bool, thorough: str | None
-) -> Shipped:
+) -> ShippedModel:
     """Return the content of a model's `shipped.json`, if the model's verdict allows shipping.
 
     `thorough` names the recipe for the command that an error suggests, where only a thorough verdict will do.
@@ -104,7 +104,7 @@ def checked(
     if thorough is not None:
         check_thorough(thorough, {str(target): parity.thorough}, "signed")
     offered, untried = formats.compute_units(target.backend, target.scheme)
-    return Shipped(
+    return ShippedModel(
         recipe=recipe.name,
         target=str(target),
         backend=target.backend,
@@ -131,4 +131,4 @@ def _verdict(folder: Path, target: Target, model: Artifact) -> Parity:
     judged = artifact.load(place)
     if judged.manifest.inputs.get("model") != model.digest:
         raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
-    return parity_record.read(place)
+    return parity_record.read_parity(place)

@@ -28,7 +28,7 @@ from pipeline.ship.record import (
     BundledTarget,
     VerifiedTarget,
     check_thorough,
-    read,
+    read_bundle,
 )
 from pipeline.trust import signing
 from pipeline.verify import record as parity_record
@@ -88,7 +88,7 @@ def make(
     view = folder / FOLDER
     waiting = partial(tell, f"another run makes {view}; waiting for it")
     made, _ = Store(folder.parent).get(spec, view, fill, waiting=waiting)
-    return view, read(made.path)
+    return view, read_bundle(made.path)
 
 
 def _choose(
@@ -155,7 +155,7 @@ def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -
         raise ArtifactError(f"{target} was judged against another student; run `pocketbert verify` again.")
     if judged.manifest.params.get("gates") != recipe.gates(target.scheme).model_dump(mode="json"):
         raise ArtifactError(f"{target} was judged by other gates than the recipe's; run `pocketbert verify` again.")
-    return VerifiedTarget(target, model, judged, parity_record.read(judged.path), signature.read(model.path))
+    return VerifiedTarget(target, model, judged, parity_record.read_parity(judged.path), signature.read(model.path))
 
 
 def _spec(

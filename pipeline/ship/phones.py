@@ -38,7 +38,7 @@ Tell = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFile:
     """The record of one target on one choice of compute units."""
 
     target: str
@@ -59,7 +59,7 @@ def measure(
     sign: Path | None = None,
     sustained_s: float = 0.0,
     patience: Patience = PATIENCE,
-) -> list[Measured]:
+) -> list[MeasuredFile]:
     """Measure targets on a phone in turns, except those that have a record of the same model and request.
 
     Every turn starts the app anew for each target, in rotating order, and waits until the phone is cool, so that slow
@@ -109,7 +109,7 @@ class TimedFile:
     name: str
     """The name in its record."""
     model: Artifact
-    shipped: placing.Shipped
+    shipped: placing.ShippedModel
     requests: list[BenchmarkRequest]
 
 
@@ -122,7 +122,7 @@ def in_turns(
     *,
     key: signing.PrivateKey | None = None,
     patience: Patience = PATIENCE,
-) -> list[Measured]:
+) -> list[MeasuredFile]:
     """Measure files in turns on a phone; keep each turn's record and a pooled record of each file. See `measure`.
 
     Args:
@@ -165,7 +165,7 @@ def in_turns(
             ) from error
         if one.name in fresh or not (out / f"{one.name}.json").is_file():
             _keep(out, f"{one.name}.json", record.model_dump_json(indent=1) + "\n")
-        found.append(Measured(one.name, record, kept=one.name not in fresh))
+        found.append(MeasuredFile(one.name, record, kept=one.name not in fresh))
     return found
 
 
@@ -196,7 +196,7 @@ def _carried_out(
         return carry_out(transport, request, files, tell, patience)
 
 
-def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: bool = False) -> Measured:
+def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: bool = False) -> MeasuredFile:
     """Import the record of another person's phone about a file in the build folder.
 
     Args:
@@ -232,10 +232,10 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
     if reason := unfit(record, throttled=throttled):
         raise InputError(f"{file} is refused: {reason}.")
     _keep(folder / f"benchmark-{device}", f"{_name(target, record.backend.compute_units)}.json", data.decode("utf-8"))
-    return Measured(target, record, kept=False)
+    return MeasuredFile(target, record, kept=False)
 
 
-def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:
+def _units(target: Target, shipped: placing.ShippedModel, device: Device, tell: Tell) -> Sequence[str | None]:
     """Return the compute units to measure; `(None,)` for a runtime without a choice of units.
 
     Units on which no file of the scheme has passed yet are left out, with a message, since an app refuses them. If none
@@ -257,7 +257,7 @@ def _name(target: str, units: str | None) -> str:
 def requests_of(
     settings: BenchmarkSection,
     model: Artifact,
-    shipped: placing.Shipped,
+    shipped: placing.ShippedModel,
     texts: Sequence[str],
     device: Device,
     sustained_s: float = 0.0,

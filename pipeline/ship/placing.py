@@ -35,7 +35,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Shipped(_Frozen):
+class ShippedModel(_Frozen):
     """What `shipped.json` says beside a shipped model: an app can check every file against it."""
 
     schema_version: Literal[1] = 1
@@ -82,7 +82,7 @@ class Index(_Frozen):
 
 
 def put(
-    models: Sequence[tuple[Artifact, Shipped]],
+    models: Sequence[tuple[Artifact, ShippedModel]],
     roots: Mapping[str, Sequence[Path]],
     key: signing.PrivateKey | None = None,
 ) -> None:
@@ -190,7 +190,7 @@ def _check_free(place: Path) -> None:
             )
 
 
-def _others(place: Path, shipped: Shipped | None) -> list[str]:
+def _others(place: Path, shipped: ShippedModel | None) -> list[str]:
     """Return files and folders that do not belong to a shipped model.
 
     Raises:
@@ -274,7 +274,7 @@ def _check_room(wanted: Sequence[tuple[Path, int]]) -> None:
             )
 
 
-def _read(place: Path) -> Shipped | None:
+def _read(place: Path) -> ShippedModel | None:
     """Return the `shipped.json` of a shipped model; None if there is none or it is invalid."""
     file = place / SHIPPED
     # A pipe would be waited for, and a device never ends.
@@ -282,7 +282,7 @@ def _read(place: Path) -> Shipped | None:
         return None
     try:
         artifact.check_size(file)
-        return Shipped.model_validate_json(file.read_bytes())
+        return ShippedModel.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -295,11 +295,11 @@ def old_of(place: Path) -> Path:
     return place.parent / f".{place.name}.old"
 
 
-def _text(said: Shipped | Index) -> str:
+def _text(said: ShippedModel | Index) -> str:
     return said.model_dump_json(indent=1) + "\n"
 
 
-def _copy(model: Artifact, shipped: Shipped, aside: Path, key: signing.PrivateKey | None) -> None:
+def _copy(model: Artifact, shipped: ShippedModel, aside: Path, key: signing.PrivateKey | None) -> None:
     """Copy a model into a hidden folder, check every file's digest, and sign the folder if there is a key."""
     aside.mkdir(parents=True)
     # First: by it the next `ship` knows whose the folder is, if this one is killed.
@@ -415,7 +415,7 @@ def _sweep_index(root: Path) -> None:
             path.unlink()
 
 
-def _write_index(root: Path, aside: Path, new: Mapping[Path, Shipped]) -> None:
+def _write_index(root: Path, aside: Path, new: Mapping[Path, ShippedModel]) -> None:
     """Write the index of all models below a root, including other recipes', to a temporary file."""
     found = {file.parent: _read(file.parent) for file in root.glob(f"*/*/{SHIPPED}")}
     found |= {place: one for place, one in new.items() if place.parents[1] == root}

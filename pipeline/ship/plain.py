@@ -20,8 +20,8 @@ from pipeline.formats.signature import Signature
 FOLDER = f"{TEMPORARY}/pocketbert"
 
 
-class Plain(BaseModel):
-    """What a runner said of one file at one length."""
+class RunnerTimes(BaseModel):
+    """The times of one file at one sequence length, as a runner program printed them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     target: str
@@ -50,7 +50,7 @@ def measure(
     tell: Tell,
     *,
     threads: int = 1,
-) -> list[Plain]:
+) -> list[RunnerTimes]:
     """Push a runner and a file, run it at each length, and remove both.
 
     Args:
@@ -93,7 +93,7 @@ def measure(
                 last = (said.strip().splitlines() or ["it says nothing"])[-1]
                 raise DeviceError(f"{phone.name}: {runner.name} gave no timings of {target}{where}: {last}.")
             found.append(
-                Plain(
+                RunnerTimes(
                     target=target,
                     runner=runner.name,
                     seq_len=length,

@@ -19,7 +19,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _BRANCH = re.compile(r"[\w][\w./-]{0,200}")
 
 
-class Pushed(BaseModel):
+class PushedBundle(BaseModel):
     """A bundle, and where it went or would go."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,7 +71,7 @@ def check_names(repository: str, revision: str) -> None:
         raise InputError(f"--revision {revision!r} is not the name of a branch.")
 
 
-def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pushed:
+def upload(pushed: PushedBundle, bundle: Bundle, *, private: bool, create: bool) -> PushedBundle:
     """Upload a bundle in one commit; folders of targets that are no longer in it are deleted in the same commit.
 
     Args:
@@ -121,7 +121,7 @@ def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pu
     return pushed.model_copy(update={"commit_url": str(done.commit_url), "deleted": gone})
 
 
-def _left_behind(api: "HfApi", pushed: Pushed) -> list[str]:
+def _left_behind(api: "HfApi", pushed: PushedBundle) -> list[str]:
     """Return the files of earlier bundles in targets' folders on the Hub that this bundle does not replace."""
     ours = {f"{backend}-{scheme}" for backend in BACKENDS for scheme in SCHEMES}
     there = api.list_repo_files(pushed.repository, revision=pushed.revision)
@@ -129,7 +129,7 @@ def _left_behind(api: "HfApi", pushed: Pushed) -> list[str]:
 
 
 @contextmanager
-def _one_line(pushed: Pushed, endpoint: str) -> Iterator[None]:
+def _one_line(pushed: PushedBundle, endpoint: str) -> Iterator[None]:
     """Turn the client's exceptions into one-line errors; no upload is partial, since a commit is atomic."""
     from huggingface_hub import errors
 
@@ -169,13 +169,13 @@ def _status(error: BaseException) -> int | None:
 _TOKEN_REFUSED = "refused the token: it is wrong or was revoked. Run `hf auth login`, or set HF_TOKEN to another."
 
 
-def _absent(pushed: Pushed, endpoint: str, error: BaseException) -> str:
+def _absent(pushed: PushedBundle, endpoint: str, error: BaseException) -> str:
     if _status(error) == 401:
         return f"{endpoint} {_TOKEN_REFUSED}"
     return f"{pushed.repository} does not exist on {endpoint}, or the token may not see it; --create makes it."
 
 
-def _refused(pushed: Pushed, endpoint: str, error: BaseException) -> str:
+def _refused(pushed: PushedBundle, endpoint: str, error: BaseException) -> str:
     status = _status(error)
     if status == 401:
         return f"{endpoint} {_TOKEN_REFUSED}"

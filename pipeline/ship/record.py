@@ -85,7 +85,7 @@ class VerifiedTarget:
     signature: Signature
 
 
-def read(place: Path) -> Bundle:
+def read_bundle(place: Path) -> Bundle:
     """Read a bundle's manifest.
 
     Raises:

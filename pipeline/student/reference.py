@@ -100,7 +100,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
     names = label_names(model.config) if task.has_labels else None
-    book = Book(Encoder.from_folder(student, max_length), task, names or [])
+    book = EncodedTexts(Encoder.from_folder(student, max_length), task, names or [])
     usable, skipped = chosen_datasets(task, choice)
     for text in verification_texts():
         book.add(text)
@@ -161,7 +161,7 @@ Example = tuple[int, int | None, Any]
 """Number of a row, of the other row of a compared pair, and the gold label."""
 
 
-class Book:
+class EncodedTexts:
     """Texts and their encoded rows, each once, and the labels that datasets give them."""
 
     def __init__(self, encoder: Encoder, task: Task, names: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def main() -> int:
 
 def _train(name: str, out: Path) -> None:
     checkpoints = launch.checkpoints_beside(out)
-    recipe, recipe_file = loading.read(name)
+    recipe, recipe_file = loading.read_recipe(name)
     job = stage.job(recipe, recipe_file, source.find(recipe, recipe_file), checkpoints)
     model, record = stage.fine_tune(job, launch.print_progress)
     launch.publish(

@@ -13,7 +13,7 @@ from pipeline.heads import Head
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.student.reference import Book
+from pipeline.student.reference import EncodedTexts
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row
 
@@ -43,7 +43,7 @@ class DevSet:
             input_names: inputs of the architecture.
             pad_token_id: id of padding.
         """
-        book = Book(encoder, task, labels)
+        book = EncodedTexts(encoder, task, labels)
         self.labels: Labels = book.add_dataset(dataset)
         self._rows = book.rows
         self._task = task

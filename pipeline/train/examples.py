@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.atomic import write_aside
-from pipeline.data.datasets import Labelled, Placed
+from pipeline.data.datasets import Labelled, LocatedAnswer
 from pipeline.errors import InputError
 from pipeline.metrics.outputs import first_tokens, overlap, word_spans
 from pipeline.schemes import OutputKind
@@ -86,7 +86,7 @@ def _answer_windows(encoder: Encoder, labelled: Labelled, number: int) -> Iterat
     Source: google-research/bert, run_squad.py, `out_of_span`.
     """
     passage = labelled.second or ""
-    start = labelled.answer_start if isinstance(labelled, Placed) else passage.find(labelled.answers[0])
+    start = labelled.answer_start if isinstance(labelled, LocatedAnswer) else passage.find(labelled.answers[0])
     if start < 0:
         raise InputError(f"question {number}: answer {labelled.answers[0][:40]!r} is not in its passage.")
     # Tokens do not cover the spaces around them.

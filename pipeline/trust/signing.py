@@ -31,7 +31,7 @@ from pipeline import artifact, strict
 from pipeline.errors import ArtifactError, GateFailed, InputError, no_file, no_folder
 
 SIGNATURE = "model.sig"
-BESIDE_BUNDLE = ("manifest.json", ".gitattributes", ".cache/")
+BESIDE_BUNDLE = ("manifest.json", ".origin", ".gitattributes", ".cache/")
 """Files beside a bundle that are no part of it, from the build folder or from a download of the Hub."""
 PASSWORD = "POCKETBERT_KEY_PASSWORD"
 """Environment variable with the password of a private key; a key without one is kept in plain text."""

@@ -1,8 +1,8 @@
 """Compare a file's own graph in single precision with the checkpoint, on real texts and on rows of every length.
 
-The rounding of int8 hides faults: an attention temperature off by 5 %, one head with another scale, a mask that lets a
-little through. So the file's graph is run with its own weights and without the rounding of activations, and compared
-with the checkpoint in PyTorch that has the same weights: they agree to some 110 dB, whatever the scheme.
+The rounding of int8 hides faults: an attention temperature off by 5 %, one head with another scale, a mask that is too
+weak. So the file's graph runs with its own weights and without rounding of activations. The reference is the checkpoint
+in PyTorch with the file's weights. Without a fault they agree to about 110 dB, whatever the scheme.
 """
 
 import json
@@ -27,12 +27,12 @@ from pipeline.verify import file_weights, probes
 from pipeline.verify.probes import Probe, Probes, Vocabulary
 from pipeline.verify.record import Control
 from pipeline.verify.weights import Expected
-from pipeline.verify.wiring import Followed
+from pipeline.verify.wiring import MatchedFunction
 
 _TEXTS_EVERY = 16
-"""Stride over verification texts; each text so chosen runs at its own length and at the longest."""
+"""One verification text in this many runs, at its own length and at the longest."""
 _OWN_EVERY = 8
-"""Stride over token counts at which the file itself runs, where lengths are fixed."""
+"""One token count in this many runs in a file of fixed lengths with its own arithmetic."""
 _EXACT_DB = 999.0
 
 
@@ -48,7 +48,7 @@ class Subject:
     reference: Reference
     expected: Expected
     stored: Structure
-    followed: Sequence[Followed]
+    followed: Sequence[MatchedFunction]
 
 
 def run(subject: Subject, *, thorough: bool) -> Control:
@@ -104,9 +104,9 @@ def run(subject: Subject, *, thorough: bool) -> Control:
 
 
 def _is_run_by_itself(probe: Probe, signature: Signature) -> bool:
-    """Return whether the file itself runs a row in an ordinary verdict.
+    """Return whether the file runs a row with its own arithmetic in a verification that is not thorough.
 
-    Where a length is fixed, its rows differ in what is padding alone, which the control has tried: a few will do.
+    Rows at a fixed length differ in their padding only, and the control has run each of them, so a few are enough.
     """
     fixed = all(function.fixed for function in signature.functions)
     return not fixed or len(probe.row) >= probe.length - 1 or len(probe.row) % _OWN_EVERY == 0
@@ -121,11 +121,11 @@ def _texts(signature: Signature, reference: Reference, *, every: int) -> list[Pr
 def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     empty = Encoder.from_folder(folder, signature.max_length).encode("").ids
-    # A text goes behind the first token of an empty row, where there are two.
+    # An empty row has the special tokens alone; a text stands between its first and its second half.
     cut = (len(empty) + 1) // 2
     takes_types = "token_type_ids" in {tensor.name for tensor in signature.functions[0].inputs}
     types = int(config.get("type_vocab_size", 1)) if takes_types else 1
-    # Positions are counted by it, or the graph gives it zeros, so that a row ends before its padding.
+    # In these architectures the padding id within a row would count as padding.
     row = architectures.get(config["model_type"])
     special = row.positions_after_padding or row.seen_behind(config)
     padding = signature.pad_token_id if special else None
@@ -145,8 +145,8 @@ def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.floa
 def _masked(model: Model, folder: Path, made: Probes, vocabulary: Vocabulary) -> dict[Probe, float]:
     """Return the largest change of a row's outputs when ids and types under its mask change, for a few rows per length.
 
-    In single precision by nothing at all: the exponential of a masked score is zero. A mask that is too weak lets
-    little through on texts that nearly fill their length, and half precision hides that.
+    In single precision nothing may change, since the exponential of a masked score is zero. If the mask is too weak,
+    the change is small for texts that nearly fill their length, and half precision hides it.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     behind = architectures.get(config["model_type"]).seen_behind(config)

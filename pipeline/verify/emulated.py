@@ -70,7 +70,7 @@ class Counts(_Frozen):
     """Largest difference between two runs of a length, as a fraction of their median."""
 
 
-class Emulated(_Frozen):
+class EmulatedRuns(_Frozen):
     """The record in `emulated.json`."""
 
     schema_version: Literal[1] = 1
@@ -101,7 +101,7 @@ def judge(
     counted: Sequence[str],
     log: Path,
     tell: Tell,
-) -> Emulated:
+) -> EmulatedRuns:
     """Run a file on emulated processors and compare it with the reference; count instructions where asked.
 
     Args:
@@ -136,7 +136,7 @@ def judge(
     for number, cpu in enumerate(counted):
         tell(f"counting instructions on {cpu}", (len(cpus) + number) / steps)
         counts.append(_count(emulator, file, claimed, cpu, log))
-    return Emulated(
+    return EmulatedRuns(
         target=f"{claimed.backend}-{claimed.scheme}",
         digest=model.digest,
         runtime=emulator.site.title,

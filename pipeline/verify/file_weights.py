@@ -20,13 +20,18 @@ from pipeline.metrics.outputs import RowOutputs
 from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Row
 from pipeline.verify.weights import Expected, Form
-from pipeline.verify.wiring import Followed, Place
+from pipeline.verify.wiring import MatchedFunction, TensorConstant
 
 Array = NDArray[np.float32]
 
 
 def outputs(
-    student: Path, task: str, expected: Expected, stored: Structure, followed: Sequence[Followed], rows: Sequence[Row]
+    student: Path,
+    task: str,
+    expected: Expected,
+    stored: Structure,
+    followed: Sequence[MatchedFunction],
+    rows: Sequence[Row],
 ) -> RowOutputs:
     """Run a checkpoint with a file's weights over unpadded rows.
 
@@ -51,7 +56,7 @@ def outputs(
         return reference_outputs(model, found, rows)
 
 
-def _numbers_read(places: Mapping[int, Mapping[str, Place]], stored: Structure) -> int:
+def _numbers_read(places: Mapping[int, Mapping[str, TensorConstant]], stored: Structure) -> int:
     return sum(stored.constants[place.constant].values.size for read in places.values() for place in read.values())
 
 
@@ -61,7 +66,7 @@ class _FileWeights:
 
     expected: Expected
     stored: Structure
-    places: Mapping[int, Mapping[str, Place]]
+    places: Mapping[int, Mapping[str, TensorConstant]]
     _calls: int = 0
     """Number of module calls that have begun in this forward pass."""
     _plain: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.verify.measure import (
-    Measured,
+    FileMeasurements,
     describe,
     evaluations,
     groups,
@@ -53,7 +53,7 @@ _SWEEP_STATIC_DB = 0.0
 def judge(
     signature: Signature,
     reference: Reference,
-    measured: Measured | None,
+    measured: FileMeasurements | None,
     request: VerifyRequest,
     model_metrics: dict[str, Any],
     *,
@@ -152,7 +152,7 @@ def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]
     ]
 
 
-def _finite_gate(reference: Reference, measured: Measured) -> GateResult:
+def _finite_gate(reference: Reference, measured: FileMeasurements) -> GateResult:
     for runs, outputs in ((measured.natural, measured.outputs), (measured.padded, measured.padded_outputs)):
         bad = outputs.rows_where(~np.isfinite(outputs.values).all(axis=1))
         if bad:
@@ -172,7 +172,7 @@ def _finite_gate(reference: Reference, measured: Measured) -> GateResult:
     return GateResult(name="finite", bound=None, found=None, passed=True, detail="")
 
 
-def _tokenizer_gate(reference: Reference, measured: Measured) -> GateResult:
+def _tokenizer_gate(reference: Reference, measured: FileMeasurements) -> GateResult:
     wrong = measured.wrong_ids
     detail = ""
     if wrong:
@@ -186,7 +186,7 @@ def _bound_gates(
     measures: Measures,
     inputs: list[Input],
     reference: Reference,
-    measured: Measured,
+    measured: FileMeasurements,
 ) -> list[GateResult]:
     """Compare each measure that has a bound with it, and name the worst input."""
     blame = f"worst on {inputs[0].short()}"
@@ -314,7 +314,7 @@ def _control_gates(signature: Signature, gates: Gates, reference: Reference, con
     return results
 
 
-def _blame_padding(reference: Reference, measured: Measured) -> str:
+def _blame_padding(reference: Reference, measured: FileMeasurements) -> str:
     if not measured.padded:
         return "no padded row was run"
     worst = int(np.argmax(pad_differences(measured)))

@@ -24,7 +24,7 @@ from pipeline.verify import companions, control, fitting, quantised_checkpoint, 
 from pipeline.verify.quantised_weights import QuantisedWeight
 from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore, VerifyRequest
 from pipeline.verify.weights import Expected
-from pipeline.verify.wiring import Followed
+from pipeline.verify.wiring import MatchedFunction
 
 PADDED_EVERY = 3
 """Stride over verification rows that run at the longest length too."""
@@ -67,7 +67,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FileMeasurements:
     """Outputs of one file, the static gates and the control."""
 
     evaluator: str
@@ -102,7 +102,7 @@ def measure(
     reference: Reference,
     again: Path | None,
     request: VerifyRequest,
-) -> Measured:
+) -> FileMeasurements:
     """Run one file over all rows of the reference, padded and unpadded, and apply the static gates to it.
 
     Args:
@@ -135,7 +135,7 @@ def measure(
     if all(gate.passed for gate in static_gates):
         subject = control.Subject(model_folder, evaluator, quantised or student, reference, *holds)
         single = control.run(subject, thorough=request.thorough)
-    return Measured(
+    return FileMeasurements(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
         natural=natural,
@@ -224,7 +224,7 @@ def _wrong_ids(model: Model, reference: Reference) -> list[int]:
     ]
 
 
-_Holds = tuple[Expected, Structure, Sequence[Followed]]
+_Holds = tuple[Expected, Structure, Sequence[MatchedFunction]]
 
 
 def _static_gates(
@@ -278,7 +278,7 @@ class Scored:
     """See `Measures.unit`."""
 
 
-def score(signature: Signature, reference: Reference, measured: Measured) -> Scored:
+def score(signature: Signature, reference: Reference, measured: FileMeasurements) -> Scored:
     """Score every run by cosine for embeddings, by SQNR in dB for all other outputs."""
     runs = measured.natural[: reference.checked] + measured.padded
     checked = range(reference.checked)
@@ -303,7 +303,7 @@ def _row_sqnr_db(reference: RowOutputs, values: RowOutputs) -> Scores:
     return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
 
 
-def measure_all(signature: Signature, reference: Reference, measured: Measured, scored: Scored) -> Measures:
+def measure_all(signature: Signature, reference: Reference, measured: FileMeasurements, scored: Scored) -> Measures:
     """Return the measures over the verification texts."""
     by_padding = pad_differences(measured)
     again = measured.repeated
@@ -335,7 +335,7 @@ def measure_all(signature: Signature, reference: Reference, measured: Measured, 
     )
 
 
-def pad_differences(measured: Measured) -> Scores:
+def pad_differences(measured: FileMeasurements) -> Scores:
     """Return each padded run's largest absolute difference from the row at its own length; 0 if none was run."""
     unpadded = measured.outputs.take([run.row for run in measured.padded])
     found = [np.abs(a - b).max() for a, b in zip(unpadded, measured.padded_outputs, strict=True)]
@@ -397,7 +397,7 @@ def describe(reference: Reference, run: Run, score: float | None) -> Input:
 
 
 def task_score(
-    signature: Signature, row: Labels, reference: Reference, measured: Measured, scored: Scored
+    signature: Signature, row: Labels, reference: Reference, measured: FileMeasurements, scored: Scored
 ) -> TaskScore:
     """Return a dataset's metric on the reference and on the file, with the interval of the drop."""
     kind = signature.output_kind
@@ -420,7 +420,7 @@ def task_score(
     )
 
 
-def evaluations(reference: Reference, measured: Measured) -> list[Evaluation]:
+def evaluations(reference: Reference, measured: FileMeasurements) -> list[Evaluation]:
     """Return the errors of the format's other evaluators on the repeated rows."""
     again = measured.repeated
     expected = reference.outputs.take([run.row for run in again.runs]).values

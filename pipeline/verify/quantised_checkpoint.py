@@ -25,7 +25,7 @@ from pipeline.schemes import SCHEMES, Scheme, Stored
 from pipeline.verify.quantised_weights import QuantisedWeight, differing
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected
-from pipeline.verify.wiring import Followed
+from pipeline.verify.wiring import MatchedFunction
 
 Calls = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -81,7 +81,7 @@ def read_weights(folder: Path, *, half: bool = False) -> Expected:
 
 def worst_linear(folder: Path) -> str | None:
     """Return a sentence on the linear with the largest rounding error on the calibration set, or None."""
-    errors = quantised.read(folder)[1].errors()
+    errors = quantised.read_record(folder)[1].errors()
     if not errors:
         return None
     path = max(errors, key=errors.__getitem__)
@@ -136,7 +136,7 @@ def _not_asked_for(
 
     A linear that the checkpoint leaves out, for example without a range, would be floats in the file too.
     """
-    _, record = quantised.read(folder)
+    _, record = quantised.read_record(folder)
     yield from _of_another_model(folder, of_student, student, rewritten)
     if record.scheme != scheme.name:
         yield f"it was made for {record.scheme}"
@@ -243,7 +243,7 @@ def _encoder_linears(student: Expected) -> set[str]:
 
 def check_stored(
     stored: Structure,
-    followed: Sequence[Followed],
+    followed: Sequence[MatchedFunction],
     weights: Mapping[str, QuantisedWeight],
     scheme: Scheme,
     base: Stored,
@@ -279,7 +279,7 @@ def _kind(weight: QuantisedWeight) -> Stored:
 
 
 def _misstored(
-    stored: Structure, followed: Iterable[Followed], kinds: Mapping[str, Stored], base: Stored
+    stored: Structure, followed: Iterable[MatchedFunction], kinds: Mapping[str, Stored], base: Stored
 ) -> Iterator[str]:
     for one in followed:
         for places in one.places.values():

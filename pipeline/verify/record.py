@@ -15,7 +15,7 @@ from pipeline.schemes import Gates, OutputKind
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
 EXEMPT = "weights are declared random: no dataset has to be above chance, nor to show a loss to be small"
-"""Among a verdict's reasons what is no reason for it, but belongs to it; it stands last."""
+"""A note that stands last among the reasons of a verdict; it explains the verdict and fails no file."""
 
 
 class _Frozen(BaseModel):
@@ -27,27 +27,34 @@ class VerifyRequest:
     """The recipe's request for one file: its target, its gates, and how thoroughly to test it."""
 
     target: Target
+    """The format and scheme that the file must have."""
     gates: Gates
+    """The bounds of the scheme, with the recipe's own in their place where it has some."""
     random_weights: bool = False
-    """Whether the recipe declares that the weights were never trained."""
+    """Whether the recipe declares that the student's weights are random, so that no dataset can be above chance."""
     thorough: bool = False
-    """Whether every length and every id is tried, however long it takes."""
+    """Whether verification runs every sequence length and every token id, however long it takes."""
     checkpoint: QuantiseRequest = field(default_factory=QuantiseRequest)
-    """What is asked of the checkpoint that was quantised for the target, where there is one."""
+    """The expected properties of the quantised checkpoint that the file was converted from, if there is one."""
 
 
 class Input(_Frozen):
     """One input and the file's score on it."""
 
     id: str
+    """The input's name in its dataset or in the verification texts."""
     kind: str
+    """The kind of text, such as `short` or `code`; see `pipeline/text/texts`."""
     text: str
+    """The first 300 characters of the text."""
     second: str | None
+    """The second text of a pair, cut likewise; None for a single text."""
     tokens: int
+    """Number of tokens without padding."""
     length: int
-    """The length at which the file ran."""
+    """The sequence length at which the file ran the input."""
     score: float | None
-    """Cosine (embeddings) or SQNR in dB (all else) to the reference; None if not finite."""
+    """Cosine to the reference for embeddings, SQNR in dB for all other outputs; None if the output is not finite."""
 
     def short(self) -> str:
         """Return one line that names the input."""
@@ -59,10 +66,15 @@ class GateResult(_Frozen):
     """The result of one gate: its bound, the value found, and a detail that names the worst input."""
 
     name: str
+    """The gate's name; a bound has the name of its key in the recipe's `[verify.gates]`."""
     bound: float | None
+    """The value that the gate allows at most or at least; None for a gate without a number."""
     found: float | None
+    """The value of the file; None if it is not finite, or for a gate without a number."""
     passed: bool
+    """Whether the file keeps the bound."""
     detail: str
+    """The worst input, tensor or operation, in words."""
 
 
 _LISTED = 3
@@ -78,132 +90,176 @@ class Group(_Frozen):
     """The measures over inputs of one kind."""
 
     rows: int
+    """Number of inputs of the kind, padded runs included."""
     mean_score: float
+    """Mean of the inputs' scores; see `Input.score`."""
     worst_score: float
+    """Lowest of the inputs' scores."""
 
 
 class TaskScore(_Frozen):
     """A task metric on the reference and on the file, over one labelled dataset."""
 
     dataset: str
+    """The dataset's row in `pipeline.data.datasets`."""
     metric: str
+    """The task metric's row in `pipeline.metrics.scoring`."""
     rows: int
+    """Number of labelled rows."""
     chance: float
+    """The metric that guessing reaches, as a fraction of 1."""
     reference: float
+    """The metric of the student in fp32 PyTorch, as a fraction of 1."""
     found: float
+    """The metric of the file, as a fraction of 1."""
     drop: float
-    """`reference - found`, a fraction of 1."""
+    """`reference - found`; negative if the file is better."""
     drop_low: float
+    """Lower end of the 95 % interval of the drop, by paired bootstrap."""
     drop_high: float
-    """Paired bootstrap interval of the drop, 95 %."""
+    """Upper end of that interval."""
     undecided: float = 0.0
-    """A drop so small tells nothing, see `pipeline.metrics.scoring.undecided`."""
+    """The largest drop that may be luck; see `pipeline.metrics.scoring.undecided`."""
     mean_score: float
     """Mean cosine or SQNR over the dataset's own texts."""
     worst_score: float
+    """Lowest cosine or SQNR over the dataset's own texts."""
 
 
 class Measures(_Frozen):
     """The file compared with the reference, over the verification texts."""
 
     rows: int
+    """Number of verification texts, each run at the length that its token count selects."""
     padded_rows: int
+    """Number of runs in which a text was padded to a longer length."""
     all_pad_rows: int
+    """Number of runs with padding alone, one per tested length."""
     repeated_rows: int
-    """Run again in fresh sessions, with one thread and with two."""
+    """Number of runs that were repeated in fresh sessions, with one thread and with two."""
     unit: float
-    """What absolute differences are divided by: 1 for embeddings, else the reference's root mean square."""
+    """Divisor of absolute differences: 1 for embeddings, else the root mean square of the reference's outputs."""
     mean_score: float
+    """Mean cosine (embeddings) or SQNR in dB (all other outputs) over all runs."""
     worst_score: float
+    """Lowest cosine or SQNR of any run."""
     sqnr_db: float
-    """999 if every number is equal."""
+    """SQNR over the outputs of all runs together, in dB; 999 if all are equal to the reference."""
     max_abs_error: float
+    """Largest absolute difference of one output from the reference, in units of `unit`."""
     mean_shift: float | None
-    """Mean difference in standard deviations of the reference; None for all but single numbers."""
+    """Mean difference in standard deviations of the reference's outputs; None for all outputs but single values."""
     max_all_pad_error: float | None
-    """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
+    """Largest absolute output of a row that is all padding; None for all outputs but embeddings, since no other output
+    has a defined value there."""
     max_pad_difference: float
+    """Largest change of an output by padding its text to a longer length, in units of `unit`."""
     usual_pad_difference: float
-    """Largest difference by padding over all padded rows but the 2 % that differ most."""
+    """The same over the 98 % of padded runs that differ least."""
     deterministic: bool
-    """Whether the fresh session gave the same bytes."""
+    """Whether the repeated runs gave the same bytes with one thread."""
     max_thread_difference: float | None
-    """None where the evaluator does not heed the number of threads."""
+    """Largest change of an output by running with two threads, in units of `unit`; None if the evaluator has no threads
+    to choose."""
     agreement: float | None
-    """Share of rows, tokens or spans with the same decision; None for embeddings and single numbers, as is `kl`."""
+    """Fraction of rows, tokens or spans with the same decision as the reference; None for embeddings and single
+    values."""
     kl: float | None
-    """Mean over rows or tokens, in nats; of spans over starts and ends."""
+    """Mean Kullback-Leibler divergence from the reference in nats, per row or token, or per start and end of a span;
+    None for embeddings and single values."""
 
 
 class Control(_Frozen):
-    """The file's own graph in single precision against the checkpoint with the file's weights, see `verify.control`."""
+    """The file's graph in single precision against the checkpoint with the file's weights; see `verify.control`."""
 
     rows: int
+    """Number of runs of the graph, each of one row at one sequence length."""
     lengths: int
-    """How many numbers of tokens and lengths were tried."""
+    """Number of different pairs of token count and sequence length among the rows."""
     ids: int
-    """How many ids were tried."""
+    """Number of different token ids among the rows."""
     vocabulary: int
-    """Number of ids in the vocabulary."""
+    """Number of token ids in the vocabulary."""
     sqnr_db: float
-    """Over all rows; 999 if every number is equal."""
+    """SQNR over the outputs of all rows, in dB; 999 if all are equal."""
     worst_row_db: float
-    """The unit of all rows against the root mean square error of a row, or of its worst token."""
+    """Root mean square of all outputs over the root mean square error of the worst row or its worst token, in dB."""
     worst_row: str
+    """The row of `worst_row_db`, in words."""
     masked_difference: float
-    """Largest change of a number by what lies under the mask, of the outputs' root mean square; at most 999."""
+    """Largest change of an output by other tokens under the mask, over the outputs' root mean square; at most 999."""
     masked_row: str
+    """The row of `masked_difference`, in words."""
     file_sqnr_db: float
-    """The file as it runs, over the rows of every length, against the same."""
+    """SQNR of the file as it runs, with its own arithmetic, against the same outputs, over rows of every length."""
     file_worst_row_db: float
+    """The counterpart of `worst_row_db` for the file as it runs."""
     file_worst_row: str
+    """The row of `file_worst_row_db`, in words."""
 
 
 class Evaluation(_Frozen):
     """The errors of another evaluator on some rows, beside the evaluator that gives the verdict."""
 
     evaluator: str
+    """Name and version of the runtime that ran the file."""
     rows: int
+    """Number of runs, those of `Measures.repeated_rows`."""
     sqnr_db: float
-    """Signal to quantisation noise ratio to the reference."""
+    """SQNR to the reference over all runs, in dB."""
     max_difference: float
-    """Largest absolute difference to the evaluator of the verdict."""
+    """Largest absolute difference from the outputs of the evaluator that gives the verdict."""
 
 
 class Parity(_Frozen):
-    """The verdict on one converted file and everything behind it."""
+    """The verdict on one converted file, with every measurement behind it."""
 
     schema_version: Literal[3] = 3
     backend: str
+    """The file's format: a name in `pipeline.formats`."""
     scheme: str
+    """The file's scheme: a row of `pipeline.schemes`."""
     task: str
+    """The student's task: a row of `pipeline.tasks`."""
     output_kind: OutputKind
+    """The kind of the task's outputs, which decides the measures that exist."""
     score: Literal["cosine", "sqnr_db"]
-    """What `mean_score` and `worst_score` are."""
+    """The measure in all fields named `mean_score` and `worst_score`."""
     evaluator: str | None
-    """Runtime and version that ran the file, or what stood in for it; None if nothing ran it."""
+    """Name and version of the runtime that ran the file, or of its stand-in; None if nothing ran it."""
     evaluator_stands_in: str | None
-    """What the verdict does not cover, where the evaluator is not the runtime that phones have."""
+    """The limits of the verdict if a stand-in ran the file instead of the runtime on phones; None otherwise."""
     other_evaluators: list[Evaluation]
-    """On macOS, Core ML itself on every compute unit."""
+    """Further runtimes on some of the rows: on macOS, Core ML itself on every compute unit."""
     verdict: Verdict
     reasons: list[str]
+    """One sentence per failed gate, or the reason why nothing ran; empty for most files that passed."""
     file_bytes: int
+    """Size of the model file or package."""
     parameters: int
+    """Number of the student's parameters."""
     ops_delegated: int | None
+    """Number of operations that the delegate runs; None if the format does not tell."""
     ops_total: int | None
+    """Number of all operations; None likewise."""
     random_weights: bool
+    """Whether the recipe declares that the weights are random; see `VerifyRequest`."""
     thorough: bool
-    """Whether every length and every id was tried, see `Control`."""
+    """Whether the control ran every sequence length and every token id; see `Control`."""
     measures: Measures | None
+    """None if nothing ran the file, or its outputs are not finite."""
     control: Control | None
-    """None where what the file holds is not the checkpoint's, or nothing ran."""
+    """None if nothing ran the file, or a gate on its stored weights or structure failed."""
     gates: list[GateResult]
+    """All gates, passed and failed."""
     groups: dict[str, Group]
-    """By kind of text."""
+    """Scores by the kind of text."""
     datasets: list[TaskScore]
+    """Task metrics by dataset, in the order of the task's row."""
     datasets_skipped: dict[str, str]
+    """Datasets without a metric, with the reason."""
     worst: list[Input]
+    """The inputs with the lowest scores, worst first."""
 
     def headline(self) -> dict[str, float | None]:
         """Return the figures for a one-line summary."""
@@ -216,7 +272,7 @@ class Parity(_Frozen):
         return figures | {f"{row.dataset}_drop": row.drop for row in self.datasets}
 
 
-def read(folder: Path) -> Parity:
+def read_parity(folder: Path) -> Parity:
     """Read a parity artifact.
 
     Raises:

@@ -15,10 +15,10 @@ from pipeline.formats import signature
 from pipeline.student.reference import Reference
 from pipeline.student.reference import read as read_reference
 from pipeline.verify.gates import judge
-from pipeline.verify.measure import Measured, measure
-from pipeline.verify.record import PARITY, Parity, Verdict, VerifyRequest, read
+from pipeline.verify.measure import FileMeasurements, measure
+from pipeline.verify.record import PARITY, Parity, Verdict, VerifyRequest, read_parity
 
-__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "VerifyRequest", "make", "read", "record_crash"]
+__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "VerifyRequest", "make", "read_parity", "record_crash"]
 
 VERSION = 15
 
@@ -50,7 +50,7 @@ def make(
         The verdict and the main figures.
     """
     reference = read_reference(reference_folder)
-    measured: Measured | None = None
+    measured: FileMeasurements | None = None
     crash: str | None = None
     not_run: str | None = None
     try:
@@ -100,7 +100,7 @@ def _judge(
     model: Path,
     reference: Reference,
     request: VerifyRequest,
-    measured: Measured | None,
+    measured: FileMeasurements | None,
     not_run: str | None,
     crash: str | None,
     out: Path,

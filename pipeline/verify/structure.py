@@ -14,7 +14,7 @@ from pipeline.formats.structure import Activation, Constant, Structure
 from pipeline.schemes import SCHEMES
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
-from pipeline.verify.wiring import Followed, follow
+from pipeline.verify.wiring import MatchedFunction, follow
 
 _SMALL = 16
 """Constants of fewer elements need no explanation: they are parts of masks and norms."""
@@ -44,17 +44,17 @@ def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True)
-class Checked:
+class StructureGates:
     """The static gates on a file's structure, and the functions as matched with the checkpoint."""
 
     gates: list[GateResult]
     """`weights`, `constants`, `wiring`, `arithmetic`, `ranges` of static linears, `epsilon`, `activation`, and
     `operators`."""
-    followed: tuple[Followed, ...]
+    followed: tuple[MatchedFunction, ...]
     """Each function matched with the checkpoint."""
 
 
-def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> Checked:
+def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> StructureGates:
     """Judge a file's structure: its weights, constants, wiring, arithmetic, ranges, norms, activations and operators.
 
     Args:
@@ -66,11 +66,11 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
     """
     precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
-    sorted_out = _sort_out(stored, expected, precision)
-    followed = tuple(follow(uses, sorted_out.forms, expected) for uses in stored.uses)
+    matched = _sort_out(stored, expected, precision)
+    followed = tuple(follow(uses, matched.forms, expected) for uses in stored.uses)
     gates = [
-        _weights_gate(sorted_out, stored.numbers, expected, precision),
-        _constants_gate(sorted_out),
+        _weights_gate(matched, stored.numbers, expected, precision),
+        _constants_gate(matched),
         _wiring_gate(stored, followed, functions),
         _arithmetic_gate(stored, expected, scheme, functions),
         *([_ranges_gate(stored, followed, expected, functions)] if expected.static or stored.static_scales else []),
@@ -78,7 +78,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _activation_gate(stored, expected, backend, functions),
         _operators_gate(stored),
     ]
-    return Checked(gates, followed)
+    return StructureGates(gates, followed)
 
 
 def precision_of(scheme: str, backend: str) -> Precision:
@@ -88,7 +88,7 @@ def precision_of(scheme: str, backend: str) -> Precision:
 
 
 @dataclass
-class _SortedOut:
+class _MatchedConstants:
     """Every constant of a file, matched with the checkpoint's tensors."""
 
     present: Counter[str] = field(default_factory=Counter)
@@ -105,8 +105,8 @@ class _SortedOut:
     """Largest error among the undamaged matches, as a multiple of the allowed one."""
 
 
-def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _SortedOut:
-    result = _SortedOut()
+def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _MatchedConstants:
+    result = _MatchedConstants()
     for constant in stored.constants:
         matches = best_match(constant, expected.forms, precision)
         whole = [match for match in matches if match.off == 0]
@@ -155,7 +155,7 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
     return f"{name} {list(shape)}{nearest}"
 
 
-def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int) -> GateResult:
+def _wiring_gate(stored: Structure, followed: Sequence[MatchedFunction], functions: int) -> GateResult:
     """Judge whether each operation of every function reads the same tensors as its counterpart in the checkpoint."""
     wrong = [problem for one in followed for problem in one.problems]
     if len(stored.uses) != functions:
@@ -194,7 +194,9 @@ def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functio
     return GateResult(name="arithmetic", bound=0.0, found=float(len(others)), passed=not others, detail=detail)
 
 
-def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expected, functions: int) -> GateResult:
+def _ranges_gate(
+    stored: Structure, followed: Sequence[MatchedFunction], expected: Expected, functions: int
+) -> GateResult:
     """Judge whether static linears round their inputs and outputs over their own calibrated ranges."""
     calibrated = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
     found = Counter(stored.static_scales)
@@ -214,7 +216,7 @@ def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expe
     return GateResult(name="ranges", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
 
 
-def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Expected) -> list[str]:
+def _other_ranges(stored: Structure, followed: Sequence[MatchedFunction], expected: Expected) -> list[str]:
     """Return the static linears whose weight the file reads nowhere together with the linear's own ranges."""
     wrong = []
     for one, uses in zip(followed, stored.uses, strict=False):
@@ -227,21 +229,21 @@ def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Exp
 
 
 def _weights_gate(
-    sorted_out: _SortedOut, numbers: Sequence[float], expected: Expected, precision: Precision
+    matched: _MatchedConstants, numbers: Sequence[float], expected: Expected, precision: Precision
 ) -> GateResult:
     """Judge whether each tensor is in the file, and each copy of it right in every element."""
-    damaged = [match.describe() for match in sorted_out.damaged]
-    named = {match.form.tensor for match in sorted_out.damaged} | set(sorted_out.present) | sorted_out.folded
+    damaged = [match.describe() for match in matched.damaged]
+    named = {match.form.tensor for match in matched.damaged} | set(matched.present) | matched.folded
     missing = [
         name
         for name in expected.tensors
         if name not in named and not _needless(expected, name) and not _one_number(expected, name, numbers, precision)
     ]
     wrong = damaged + [f"{name} {list(expected.tensors[name].shape)} is not in the file" for name in missing]
-    worst = max((match.error for match in sorted_out.damaged), default=sorted_out.error)
+    worst = max((match.error for match in matched.damaged), default=matched.error)
     detail = (
         f"{len(expected.tensors)} tensors of the checkpoint are in the file, in {precision.tables} and better; "
-        f"the largest error is {sorted_out.error:.3f} of the rounding allowed"
+        f"the largest error is {matched.error:.3f} of the rounding allowed"
     )
     # A wrong element that should be exact is infinitely far off, and JSON has no infinity.
     reached = worst if np.isfinite(worst) and not missing else None
@@ -271,10 +273,10 @@ def _one_number(expected: Expected, name: str, numbers: Sequence[float], precisi
     return False
 
 
-def _constants_gate(sorted_out: _SortedOut) -> GateResult:
+def _constants_gate(matched: _MatchedConstants) -> GateResult:
     """Judge whether each constant is explained by the checkpoint; a stale copy of a shared layer is not."""
-    count = len(sorted_out.unknown)
-    detail = f"{count} constants are not the checkpoint's: {listed(sorted_out.unknown)}" if count else "none unknown"
+    count = len(matched.unknown)
+    detail = f"{count} constants are not the checkpoint's: {listed(matched.unknown)}" if count else "none unknown"
     return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
 
 

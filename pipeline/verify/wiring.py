@@ -1,8 +1,8 @@
 """Follow a file's own graph: does each operation read the same tensors as its counterpart in the checkpoint?
 
-A constant is recognised by its content, so two exchanged LayerNorm weights of neighbouring layers are both in the file,
-whole, and int8's own noise hides the effect. Here every operation that reads tensors of the checkpoint is matched with
-one call of one of its modules, and has to work on the results of the calls that this one works on in the checkpoint.
+The weights gate recognises a constant by its content, so it cannot see that two layers have exchanged their LayerNorm
+weights, and the noise of int8 hides the effect on the outputs. Here each operation that reads tensors of the checkpoint
+is matched with one call of a module, and its inputs have to come from the calls that are the inputs of that call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from pipeline.formats.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
 _SMALL = 16
-"""Smaller matrices may be folded away."""
+"""Number of elements below which a converter may fold a matrix into another constant."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """The constant of a file that stands for a tensor which a module call reads."""
+class TensorConstant:
+    """The constant of a file that holds a tensor of a module call."""
 
     constant: int
     """Index in `Structure.constants`."""
@@ -27,21 +27,21 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Followed:
+class MatchedFunction:
     """One function of a file, matched with the checkpoint's module calls."""
 
     problems: tuple[str, ...]
     """Messages on tensors that are read in a wrong place."""
-    places: Mapping[int, Mapping[str, Place]]
+    places: Mapping[int, Mapping[str, TensorConstant]]
     """Places by call number and tensor name."""
 
 
-def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Followed:
+def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> MatchedFunction:
     """Match each operation of a function that reads tensors with a call of the checkpoint's modules.
 
     Args:
         uses: the operations of the function that read constants, in the order in which they run.
-        forms: for each constant of the file, the forms of tensors that it matches, as far as rounding can tell.
+        forms: for each constant of the file, the tensor forms that it equals up to rounding.
         expected: the checkpoint.
     """
     graph = _Graph(expected)
@@ -50,7 +50,7 @@ def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expec
         read = [_Read(number, tuple(forms[number]), role) for number, role in use.constants if forms[number]]
         problem = graph.add(use, read)
         problems += [problem] if problem else []
-    return Followed((*problems, *graph.left_out()), graph.places)
+    return MatchedFunction((*problems, *graph.left_out()), graph.places)
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class _Read:
 
 @dataclass
 class _Graph:
-    """The calls of the checkpoint, as far as the operations of one function were matched with them."""
+    """The module calls of the checkpoint, and the operations of one function that were matched with them so far."""
 
     expected: Expected
     reached: list[frozenset[int]] = field(default_factory=list)
-    """For each operation of the file, the calls whose results it passes on."""
+    """For each operation of the file, the calls whose results are in its output."""
     consumed: dict[int, set[str]] = field(default_factory=dict)
     """Tensors read so far, by call number."""
-    places: dict[int, dict[str, Place]] = field(default_factory=dict)
+    places: dict[int, dict[str, TensorConstant]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.calls: dict[str, list[int]] = {}
@@ -86,7 +86,7 @@ class _Graph:
             return None
         for call, forms in self._candidates(read):
             if self._fits(call, sources, forms):
-                found = {form.tensor: Place(one.number, form) for one, form in zip(read, forms, strict=True)}
+                found = {form.tensor: TensorConstant(one.number, form) for one, form in zip(read, forms, strict=True)}
                 twins = self._twins(call, found)
                 for twin, places in twins.items():
                     self.consumed.setdefault(twin, set()).update(places)
@@ -101,11 +101,11 @@ class _Graph:
         return f"{names}: read{how} by an operation that works on {self._named(sources)}"
 
     def _candidates(self, read: Sequence[_Read]) -> Iterator[tuple[int, list[Form]]]:
-        """Yield the calls whose module has every tensor that an operation reads, calls not yet read first."""
+        """Yield the calls whose module has every tensor that an operation reads; unmatched calls come first."""
         found = []
         for call in sorted({number for form in read[0].forms for number in self.calls.get(_module(form), ())}):
             name = self.expected.calls[call][0]
-            # Rows that were looked up at conversion are an addend, too.
+            # A converter may look rows of a table up, and add them as a constant.
             table = not self._needs(call)
             mine = [
                 [
@@ -123,29 +123,30 @@ class _Graph:
             yield call, chosen
 
     def _fits(self, call: int, sources: frozenset[int], forms: Iterable[Form]) -> bool:
-        """Return whether an operation on the results of `sources` can be a call, or its later part."""
+        """Return whether an operation whose inputs are the results of `sources` can be a call or the rest of one."""
         if call in sources:
             return True
         needs = self._needs(call)
         if not needs:
-            # A table that was looked up at conversion is added to other inputs of the calls that read its rows.
+            # Rows that a converter looked up are added to the other inputs of the calls that read them.
             readers = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
             return not sources or any(sources <= self._behind(reader, frozenset()) for reader in readers)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
 
-    def _twins(self, call: int, places: Mapping[str, Place]) -> Mapping[int, Mapping[str, Place]]:
+    def _twins(self, call: int, places: Mapping[str, TensorConstant]) -> Mapping[int, Mapping[str, TensorConstant]]:
         """Return a call and its duplicates, each with the tensors it reads: a converter runs equal calls as one.
 
         Tied query and key projections are such calls.
         """
         name, needs = self.expected.calls[call]
-        twins: dict[int, Mapping[str, Place]] = {call: places}
+        twins: dict[int, Mapping[str, TensorConstant]] = {call: places}
         for other, (theirs, others_need) in enumerate(self.expected.calls):
             if other != call and needs and others_need == needs and self._alike(name, theirs):
                 renamed = {tensor.replace(name, theirs, 1): place for tensor, place in places.items()}
                 twins[other] = {
-                    tensor: Place(place.constant, self._form(tensor, place.form)) for tensor, place in renamed.items()
+                    tensor: TensorConstant(place.constant, self._form(tensor, place.form))
+                    for tensor, place in renamed.items()
                 }
         return twins
 
@@ -153,7 +154,7 @@ class _Graph:
         return next(form for form in self.expected.forms if form.tensor == tensor and form.how == like.how)
 
     def _alike(self, name: str, other: str) -> bool:
-        """Return whether two modules have equal weights and biases, and at least one of them."""
+        """Return whether two modules have equal tensors: a weight, a bias, or both."""
         kinds = [kind for kind in ("weight", "bias") if f"{name}.{kind}" in self.expected.tensors]
         pairs = [
             (self.expected.tensors[f"{name}.{kind}"], self.expected.tensors.get(f"{other}.{kind}")) for kind in kinds
@@ -164,11 +165,11 @@ class _Graph:
         return self.expected.calls[call][1]
 
     def _passed_over(self, call: int, folded: frozenset[str]) -> bool:
-        """Return whether a call may be missing between two others: folded into one, or computed at conversion."""
+        """Return whether a call may have no operation: a converter folded it into another one, or computed it."""
         return call not in self.consumed or self.expected.calls[call][0] in folded
 
     def _behind(self, call: int, folded: frozenset[str]) -> frozenset[int]:
-        """Return the calls whose results a call may read: its inputs, and the inputs of those that may be missing."""
+        """Return the calls whose results a call may read: its inputs, and the inputs of inputs without an operation."""
         result: set[int] = set()
         waiting = list(self._needs(call))
         while waiting:

@@ -221,10 +221,10 @@ def half_made(folder: Path) -> list[str]:
 
 
 def _unlike_said(said: Path) -> list[str]:
-    from pipeline.ship.placing import Shipped
+    from pipeline.ship.placing import ShippedModel
 
     try:
-        shipped = Shipped.model_validate_json(said.read_bytes())
+        shipped = ShippedModel.model_validate_json(said.read_bytes())
         wrong = [one.path for one in shipped.files if artifact.sha256_file(said.parent / one.path) != one.sha256]
     except (OSError, ValueError) as error:
         return [f"{said}: {type(error).__name__}"]

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from pipeline import artifact
 from pipeline.artifact import FileEntry
 from pipeline.formats.signature import Function, Signature, Tensor
-from pipeline.ship.placing import Entry, Index, Shipped
+from pipeline.ship.placing import Entry, Index, ShippedModel
 from pipeline.student.golden import TEXTS, Golden, GoldenRow
 from pipeline.text.encoding import Encoder
 
@@ -88,11 +88,11 @@ def write_models(folder: Path, tokenizer: Path | None = None) -> None:
     _list_files(folder)
 
 
-def shipped(place: str) -> Shipped:
+def shipped(place: str) -> ShippedModel:
     """Return what is said beside a model; no file is listed yet."""
     signature = dict(zip(MODELS, (classifier(), embedding()), strict=True))[place]
     recipe, target = place.split("/")
-    return Shipped(
+    return ShippedModel(
         recipe=recipe, target=target, backend=signature.backend, scheme=signature.scheme, task=signature.task,
         verdict="passed", reasons=[], evaluator="LiteRT", random_weights=place == MODELS[1], licence="Apache-2.0",
         digest=recipe[0] * 64, files=[FileEntry(path="model.tflite", sha256="0" * 64, bytes=1)], bytes=1 << 32,

@@ -27,7 +27,7 @@ from pipeline.planning import run as running
 from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
 from pipeline.ship import placing
-from pipeline.ship.placing import Shipped
+from pipeline.ship.placing import ShippedModel
 from pipeline.text.bundled import everyday_sentences
 from pipeline.trust import signing
 
@@ -69,10 +69,10 @@ def model_of(name: str, backend: str) -> Artifact:
     return artifact.load(FOLDER / "students" / name / f"{backend}-{SCHEME}" / "model")
 
 
-def _said(model: Artifact) -> Shipped:
+def _said(model: Artifact) -> ShippedModel:
     claimed = signature.read(model.path)
     offered, untried = compute_units(claimed.backend, claimed.scheme)
-    return Shipped(
+    return ShippedModel(
         recipe=model.path.parents[1].name,
         target=f"{claimed.backend}-{claimed.scheme}",
         backend=claimed.backend,
@@ -103,7 +103,7 @@ def _convert(recipes: Sequence[Path]) -> None:
     store = Store(FOLDER / "students")
     graphs = []
     for file in recipes:
-        recipe, _ = loading.read(str(file))
+        recipe, _ = loading.read_recipe(str(file))
         graphs.append(build(Request(recipe, file, "convert", choose_targets(recipe, [])), store))
     for graph in graphs[1:]:
         graphs[0].include(*graph.nodes.values())

@@ -62,7 +62,7 @@ def line(tiny_line: TinyLine, tmp_path: Path) -> TinyLine:
 def run(line: TinyLine, build: Path, until: StageName, address: str | None, *targets: str) -> Outcome:
     from pipeline.execution.ray import Ray
 
-    parsed, file = loading.read(str(line.recipe))
+    parsed, file = loading.read_recipe(str(line.recipe))
     request = Request(parsed, file, until, choose_targets(parsed, targets))
     return running.run(request, build, Silent(), Ray(address) if address else None)
 

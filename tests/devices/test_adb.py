@@ -70,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("measured")
     file = home / "measured.toml"
     file.write_text(_RECIPE, encoding="utf-8")
-    recipe, _ = loading.read(str(file))
+    recipe, _ = loading.read_recipe(str(file))
     running.run(Request(recipe, file, "verify", choose_targets(recipe, [])), home / "build", Silent())
     return home
 
@@ -98,11 +98,11 @@ def row(phone: Phone, **changes: object) -> Device:
 
 def one_turn(made: Path) -> Recipe:
     """Return the recipe with one pass over the texts, so that the app is started once."""
-    recipe, _ = loading.read(str(made / "measured.toml"))
+    recipe, _ = loading.read_recipe(str(made / "measured.toml"))
     return recipe.model_copy(update={"benchmark": recipe.benchmark.model_copy(update={"text_passes": 1})})
 
 
-def measure(made: Path, device: Device, build: Path) -> list[shipped.Measured]:
+def measure(made: Path, device: Device, build: Path) -> list[shipped.MeasuredFile]:
     """Measure one of the recipe's targets in one turn."""
     recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
@@ -168,7 +168,7 @@ def _turn(build: Path, target: str, turn: int) -> BenchmarkRecord:
 
 SAID = {
     "is killed": "the app was killed or has crashed (at 'opening the model')",
-    "stands still": "the app is there and does not go on (at 'opening the model')",
+    "stands still": "the app is running and makes no progress (at 'opening the model')",
     "says nothing": "30 s after its start the app runs, and says nothing",
     "is hot": "the run ended as too hot: it did not cool down to 37 °C",
     "poses": "the record of measured/litert-int8_dynamic is refused: its source is emulated-arm64",
@@ -208,7 +208,7 @@ def test_what_a_runtime_quietly_ran_elsewhere_stands_in_no_table(
         named = [one.model_copy(update={"compute_units": units}) for one in requests]
         return shipped.TimedFile(str(target), model, said, named)
 
-    def ran(units: str | None) -> list[shipped.Measured]:
+    def ran(units: str | None) -> list[shipped.MeasuredFile]:
         transport = adb.AndroidPhone(device)
         return shipped.in_turns(
             [asked(units)], tmp_path / "out", "pixel", transport, lambda what, share: None, patience=_PATIENCE
@@ -335,7 +335,7 @@ def test_which_phone_is_meant_is_never_guessed(phone: Phone) -> None:
 
 def test_a_record_of_somebody_else_is_taken_or_refused(made: Path, build: Path, phone: Phone, tmp_path: Path) -> None:
     (one,) = measure(made, row(phone), build)
-    recipe, _ = loading.read(str(made / "measured.toml"))
+    recipe, _ = loading.read_recipe(str(made / "measured.toml"))
     model: Artifact = finished_model(build / "measured", choose_targets(recipe, ["litert:int8_dynamic"])[0])
     assert one.record.model.sha256 == model.digest
     file = tmp_path / "record.json"
@@ -423,7 +423,7 @@ def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, pho
     claimed = signature.read(model)
     reached, folder = adb.AndroidPhone(row(phone)), phone.temporary / "pocketbert"
 
-    def ran(program: Path = runner) -> list[plain.Plain]:
+    def ran(program: Path = runner) -> list[plain.RunnerTimes]:
         return plain.measure(
             reached, program, "litert-int8_dynamic", model, claimed, [16, 64], lambda what, share: None
         )
@@ -471,7 +471,7 @@ def test_executorchs_runner_says_its_time_in_the_log_of_the_phone(
         "2026-01-01 00:00:00.000000000 Model executed successfully 50 time(s) in 1.000000 ms.\n"
     )
 
-    def ran(how: str) -> list[plain.Plain]:
+    def ran(how: str) -> list[plain.RunnerTimes]:
         (phone.home / "build").write_text(how)
         return plain.measure(reached, runner, "executorch-fp32", model, claimed, [16], lambda what, share: None)
 

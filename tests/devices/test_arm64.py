@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("emulated")
     file = home / "emulated.toml"
     file.write_text(_RECIPE, encoding="utf-8")
-    recipe, _ = loading.read(str(file))
+    recipe, _ = loading.read_recipe(str(file))
     request = Request(recipe, file, "verify", choose_targets(recipe, []))
     running.run(request, home / "build", Silent())
     return home
@@ -67,7 +67,7 @@ def test_the_command_judges_each_processor_and_counts_twice_the_same(made: Path,
     outcome = run_command("arm64", "emulated.toml", "--install", "--json", cwd=made)
     assert outcome.rc == 0, outcome.stderr
     (found,) = outcome.document["emulated"]
-    judged = emulated.Emulated.model_validate_json(
+    judged = emulated.EmulatedRuns.model_validate_json(
         (made / "build/emulated/litert-int8_dynamic/emulated.json").read_bytes()
     )
     assert found == judged.model_dump(mode="json")
@@ -97,7 +97,7 @@ def test_executorch_runs_with_empty_libraries_in_place_of_cuda(made: Path) -> No
     said = " ".join((outcome.stdout + outcome.stderr).split())
     assert "empty libraries stand for libc10_cuda.so, libcudart.so.13" in said
     assert "7 libraries were empty ones: libc10_cuda.so" in said
-    judged = emulated.Emulated.model_validate_json(
+    judged = emulated.EmulatedRuns.model_validate_json(
         (made / "build/emulated/executorch-int8_dynamic/emulated.json").read_bytes()
     )
     assert judged.stubs == [*_STUBS, "libtorch_cuda.so"]

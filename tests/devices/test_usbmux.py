@@ -14,7 +14,7 @@ from devices import usbmuxd
 from devices.phone import TREE
 from devices.usbmuxd import Phone
 from pipeline.devices import iphone, iphone_states, usbmux_remote
-from pipeline.devices.table import Attached, Device
+from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError
 
 PYTHON = os.environ.get(usbmux_remote.VARIABLE, str(TREE / "iphone/bin/python"))
@@ -48,8 +48,8 @@ def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
 
 def test_phones_are_listed_and_chosen(phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
     assert iphone.attached() == [
-        Attached(serial=NEW, state=iphone_states.UNPAIRED, model="iPhone X (Global)"),
-        Attached(serial=OLD, state=iphone_states.READY, model="iPhone X (Global)"),
+        AttachedPhone(serial=NEW, state=iphone_states.UNPAIRED, model="iPhone X (Global)"),
+        AttachedPhone(serial=OLD, state=iphone_states.READY, model="iPhone X (Global)"),
     ]
     assert isinstance(iphone.reach(row()), usbmux_remote.RemoteUsbmuxPhone)
     with pytest.raises(DeviceError, match=r"mine \(0000.*\) does not trust this computer: plug it in"):

@@ -1,10 +1,10 @@
 """Data augmentation: copies of rows with some words replaced.
 
-A word that is one token may become one that a masked-LM head finds likely in its place; a word of several tokens
-becomes one of its nearest neighbours in the embedding table. The candidates are computed once for each text and kept.
+A word of one token is replaced by a word that a masked-LM head finds likely at its position; a word of several tokens
+by one of its nearest neighbours in the embedding table. The candidates are computed once per text and stored.
 
 Source: Jiao et al. 2020 (TinyBERT), section 3.3 and Algorithm 1. As in the published data_augmentation.py, one word is
-masked at a time in the original text; its neighbours come from GloVe, ours from the model's own embedding table.
+masked at a time in the original text. The paper takes neighbours from GloVe, this module from the model's embeddings.
 """
 
 import json
@@ -39,9 +39,9 @@ _TEXTS_OF_SHARD = 2000
 _VERSION = 2
 Tell = Callable[[str, float], None]
 Span = tuple[int, int]
-"""The first character of a word, and the one after its last."""
+"""Start and end of a word, in characters; the end is exclusive."""
 Candidates = dict[Span, list[str]]
-"""For each word of a text that may be replaced, its replacements."""
+"""Replacements by the span of the word that they may replace."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _all_candidates(
         if not shard.path.is_file():
             finder = finder or CandidateFinder(source.folder, section, max_length=job.section.max_length, device=device)
             tell(f"replacements for words, texts {shard.start} to {shard.stop} of {len(texts)}", 0.0)
-            # The first shard shows an untrained head; a short last one may be all rare words.
+            # The first shard tells whether the head is trained; a short last shard may have rare words only.
             _write_shard(shard.path, finder.find(texts[shard.start : shard.stop], check=shard.start == 0))
         result += _read_shard(shard.path)
     return dict(zip(texts, result, strict=True))
@@ -210,7 +210,7 @@ class CandidateFinder:
     def _likely(
         self, words: Sequence[_Word], rows: Sequence[Row], texts: Sequence[str], *, check: bool
     ) -> dict[_Word, list[str]]:
-        """Return the words that the head finds most likely in the place of each word, which alone is masked."""
+        """Return for each word the words that the head finds most likely if this word alone is masked."""
         mask = checks.mask_token_id(self.folder)
         order = sorted(words, key=lambda word: len(rows[word.text]))
         result: dict[_Word, list[str]] = {}
@@ -250,7 +250,7 @@ class CandidateFinder:
             )
 
     def _neighbours(self, words: Sequence[_Word], rows: Sequence[Row], texts: Sequence[str]) -> dict[_Word, list[str]]:
-        """Return the words with the most similar embeddings; that of a word of several tokens is their mean."""
+        """Return for each word the words with the most similar embeddings; several tokens have their mean embedding."""
         result: dict[_Word, list[str]] = {}
         for start in range(0, len(words), _BATCH):
             batch = words[start : start + _BATCH]
@@ -274,17 +274,17 @@ class CandidateFinder:
 
 
 def _words(number: int, text: str, offsets: Sequence[Span]) -> Iterator[_Word]:
-    """Yield the words of a text whose tokens are all in its row, which may be truncated."""
+    """Yield the words of a text, without words that truncation of the row has cut."""
     for match in WORD.finditer(text):
         start, stop = match.span()
         tokens = [at for at, (first, last) in enumerate(offsets) if first < last and first < stop and last > start]
-        # Tokens that cover more than the word, or not all of it, cannot be replaced with it.
+        # The word has to begin and end where tokens do.
         if tokens and offsets[tokens[0]][0] == start and offsets[tokens[-1]][1] == stop:
             yield _Word(number, (start, stop), tuple(tokens))
 
 
 def single_token_words(tokenizer: Any) -> dict[int, str]:
-    """Return the tokens that spell a whole word of letters when they follow another word, by id."""
+    """Return by id the tokens that are a whole word when they follow another word; words consist of letters."""
     tokenizer.no_truncation()
     spelled = {number: tokenizer.decode([number]).strip() for number in range(tokenizer.get_vocab_size())}
     words = {number: text for number, text in spelled.items() if WORD.fullmatch(text)}

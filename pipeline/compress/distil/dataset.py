@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint.source import NOTHING, Made, Source
+from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.data import corpus, files
 from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, sample
@@ -67,7 +67,7 @@ def find_data(
     task: Task,
     unpruned: Source | None,
     recipe_file: Path,
-    made: Made = NOTHING,
+    made: CheckpointsBySource = NOTHING,
 ) -> DistilData:
     """Find the data that the settings name.
 
@@ -93,7 +93,9 @@ def text_files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple
     return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
 
 
-def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: Made) -> Source:
+def _augmenter(
+    section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: CheckpointsBySource
+) -> Source:
     if section.model != UNPRUNED:
         return checkpoint_at(section.model, recipe_file, made)
     if unpruned is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import tasks
 from pipeline.artifact import digest_of
-from pipeline.checkpoint.source import NOTHING, Made, Source, inspect_folder
+from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.distil import checks
 from pipeline.compress.distil.dataset import DistilData
@@ -74,7 +74,9 @@ def read_record(folder: Path) -> DistilRecord:
     return DistilRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
 
 
-def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path, made: Made = NOTHING) -> Source | None:
+def teacher_of(
+    section: DistilSection, unpruned: Source, recipe_file: Path, made: CheckpointsBySource = NOTHING
+) -> Source | None:
     """Return the teacher's checkpoint, or None if no loss needs one.
 
     Args:

@@ -14,7 +14,7 @@ from pipeline.compress.prune.checks import narrowed
 from pipeline.compress.prune.importance import Importance, importance_by
 from pipeline.compress.prune.reconstruction import reconstruct
 from pipeline.compress.prune.removal import keep_hidden_columns, keep_layers, keep_structures
-from pipeline.compress.prune.search import Kept, keep_all, rearrange, search_budget, search_fraction
+from pipeline.compress.prune.search import KeptStructures, keep_all, rearrange, search_budget, search_fraction
 from pipeline.compress.prune.selection import select_hidden_columns, select_layers
 from pipeline.compress.prune.structure import (
     EncoderShape,
@@ -49,7 +49,7 @@ class Choices(Protocol):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredChoices:
     """Choices based on the model's weights and a calibration set."""
 
     task: Task
@@ -81,7 +81,7 @@ class Measured:
         return select_hidden_columns(model, self.task, self.batches, hidden_size, criterion, seed=seed)
 
 
-class Neutral:
+class WeightlessChoices:
     """Choices without weights, for a trial on torch's meta device.
 
     A structure's importance is its MACs, scaled down for heads, so that a budget keeps as few heads as it can. Among
@@ -157,7 +157,7 @@ def prune_structures(full: Any, task: Task, section: PruneSection, batches: Batc
         section: `[prune]` of the recipe.
         batches: the calibration set.
     """
-    pruned = remove_structures(full, section, Measured(task, section, batches))
+    pruned = remove_structures(full, section, MeasuredChoices(task, section, batches))
     tell("reconstruction", 0.5)
     numbers, columns = pruned.layers, pruned.columns
     errors = reconstruct(full, pruned.model, batches, numbers=numbers, columns=columns, solve=section.reconstruct)
@@ -171,7 +171,7 @@ def _select_structures(
     choices: Choices,
     before: EncoderShape,
     measured_ms: dict[SublayerKind, float] | None,
-) -> Kept:
+) -> KeptStructures:
     """Return the heads and neurons to keep; all of them if the section sets no number, fraction or budget."""
     encoder, parts = encoder_shape(model), sublayers(model)
     kept = keep_all(encoder.sublayers)

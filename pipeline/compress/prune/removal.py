@@ -14,7 +14,7 @@ from torch import nn
 from pipeline.architectures import layers
 from pipeline.checkpoint import shapes
 from pipeline.compress.prune.optimal_brain_surgeon import columns_of
-from pipeline.compress.prune.search import Kept
+from pipeline.compress.prune.search import KeptStructures
 from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESIDUAL_NORM, Sublayer
 
 
@@ -34,13 +34,13 @@ def keep_inputs(linear: Any, kept: torch.Tensor) -> None:
     first.in_features = len(kept)
 
 
-def keep_structures(model: Any, sublayers: Sequence[Sublayer], kept: Kept) -> None:
+def keep_structures(model: Any, sublayers: Sequence[Sublayer], kept: KeptStructures) -> None:
     """Remove all but the given heads and neurons of each sublayer; a sublayer that layers share is cut once.
 
     Args:
         model: a Hugging Face model, changed in place.
         sublayers: the sublayers of this model.
-        kept: numbers of the structures to keep in each sublayer, see `search.Kept`.
+        kept: numbers of the structures to keep in each sublayer, see `search.KeptStructures`.
     """
     for sublayer, numbers in zip(sublayers, kept, strict=True):
         columns = columns_of(torch.from_numpy(numbers), sublayer.columns_each)

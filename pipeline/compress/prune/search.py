@@ -1,6 +1,7 @@
 """Search of the structures to keep: the largest total importance within a budget.
 
-Source: Kwon et al. 2022, mask search (the number of heads is swept, neurons fill the rest) and mask rearrangement.
+Source: Kwon et al. 2022. Mask search tries each number of heads, and spends the rest of the budget on neurons; mask
+rearrangement then exchanges structures.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from pipeline.compress.prune.importance import Importance
 from pipeline.compress.prune.structure import KINDS, STRUCTURES, SublayerKind, SublayerShape, least_cost
 from pipeline.errors import RecipeError
 
-Kept = list[NDArray[np.int64]]
+KeptStructures = list[NDArray[np.int64]]
 """For each sublayer, the numbers of the structures to keep, ascending."""
 
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Chunks of the budget search, single heads or multiples of neurons, by descending importance per cost."""
+    """What a budget search adds: heads, or groups of neurons; ordered by importance per cost, highest first."""
 
     sublayers: NDArray[np.int64]
     importance: NDArray[np.float64]
@@ -30,7 +31,7 @@ class _Chunks:
         return np.bincount(self.sublayers[:bought], minlength=sublayers)
 
 
-def keep_all(sublayers: Sequence[SublayerShape]) -> Kept:
+def keep_all(sublayers: Sequence[SublayerShape]) -> KeptStructures:
     """Return all structures of each sublayer."""
     return [np.arange(sublayer.size) for sublayer in sublayers]
 
@@ -43,7 +44,7 @@ def search_budget(
     budget: float,
     intermediate_multiple: int,
     uniform: bool = False,
-) -> Kept:
+) -> KeptStructures:
     """Return the structures to keep: the most important ones that together cost no more than a budget.
 
     Args:
@@ -52,7 +53,7 @@ def search_budget(
         costs: cost of one structure of each sublayer, in MACs or measured milliseconds.
         budget: largest total cost, in the unit of `costs`.
         intermediate_multiple: neurons are kept in multiples of this number.
-        uniform: whether all layers keep the same numbers.
+        uniform: whether all layers keep the same number of heads and the same number of neurons.
 
     Raises:
         RecipeError: the budget is below the cost of one head and one multiple of neurons in each layer.
@@ -84,7 +85,8 @@ def search_budget(
 
 def _too_small(budget: float, intermediate_multiple: int) -> RecipeError:
     return RecipeError(
-        f"the budget {budget:.4g} does not buy a head and {intermediate_multiple} intermediate neurons of each layer."
+        f"the budget {budget:.4g} is below the cost of a head and {intermediate_multiple} intermediate neurons in each "
+        "layer."
     )
 
 
@@ -95,7 +97,7 @@ def _search_uniform(
     *,
     budget: float,
     intermediate_multiple: int,
-) -> Kept:
+) -> KeptStructures:
     """Keep the same numbers in each layer: try each number of heads, and spend the rest of the budget on neurons."""
     prices = {
         kind: sum(cost for sublayer, cost in zip(sublayers, costs, strict=True) if sublayer.kind == kind)
@@ -129,19 +131,19 @@ def _search_uniform(
 def search_fraction(
     sublayers: Sequence[SublayerShape],
     importances: Sequence[Importance],
-    kept: Kept,
+    kept: KeptStructures,
     kind: SublayerKind,
     *,
     fraction: float,
     intermediate_multiple: int,
     uniform: bool = False,
-) -> Kept:
-    """Return `kept` with one kind of structures reduced to a fraction, the most important ones of all layers.
+) -> KeptStructures:
+    """Reduce the structures of one kind to a fraction of them: the most important ones over all layers.
 
     With `uniform` each sublayer keeps that fraction of the smallest one, rounded down to whole multiples.
 
     Raises:
-        RecipeError: that is less than one head, or one multiple of neurons, for each layer.
+        RecipeError: the fraction is less than one head or one multiple of neurons in each layer.
     """
     costs = [float(sublayer.passes) if sublayer.kind == kind else 0.0 for sublayer in sublayers]
     budget = fraction * sum(sublayer.size * cost for sublayer, cost in zip(sublayers, costs, strict=True))
@@ -198,8 +200,8 @@ def _most_important(
     return np.sort(np.argsort(-importance.each, kind="stable")[:count])
 
 
-def rearrange(kept: Kept, importances: Sequence[Importance]) -> Kept:
-    """Exchange structures within each sublayer while that lowers the loss that all removed pairs cause together."""
+def rearrange(kept: KeptStructures, importances: Sequence[Importance]) -> KeptStructures:
+    """Exchange removed and kept structures of a sublayer if that lowers the loss, to which removed pairs contribute."""
     return [
         numbers if importance.pairs is None else _exchange(numbers, importance.pairs)
         for numbers, importance in zip(kept, importances, strict=True)
@@ -207,7 +209,10 @@ def rearrange(kept: Kept, importances: Sequence[Importance]) -> Kept:
 
 
 def _exchange(kept: NDArray[np.int64], pairs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Try each removed structure once against the best kept one. The loss of removed structures p is pᵀ F p."""
+    """Exchange each removed structure once for the kept one that lowers the loss most.
+
+    The loss of a set of removed structures is pᵀ F p, with F the `pairs` and p one for each of them.
+    """
     removed = np.ones(len(pairs), bool)
     removed[kept] = False
     alone = pairs.diagonal()

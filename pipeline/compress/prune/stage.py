@@ -90,19 +90,19 @@ def _zero_weights(model: Any, section: PruneSection) -> dict[str, Any]:
 def trial(section: PruneSection, source: Source, task: Task) -> Source:
     """Return the expected checkpoint of `make`, from a trial on torch's meta device; raises the errors of `make`.
 
-    Choices that need weights are replaced by neutral ones, see `pruning.Neutral`.
+    Choices that need weights are replaced by neutral ones, see `pruning.WeightlessChoices`.
     """
     from pipeline.checkpoint import shapes
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.prune.checks import check_layers
-    from pipeline.compress.prune.pruning import Neutral, remove_structures
+    from pipeline.compress.prune.pruning import WeightlessChoices, remove_structures
     from pipeline.train.model import outline
 
     full = load_checkpoint(source, task)
     if not section.cuts:
         check_layers(full)
         return outline(full, source)
-    pruned = remove_structures(full, section, Neutral())
+    pruned = remove_structures(full, section, WeightlessChoices())
     return shapes.outline(pruned.model, source, compressed=True)
 
 

@@ -4,6 +4,6 @@
 import checkpoint, text and data; importing it imports nothing heavy.
 """
 
-from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read, trial
+from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read_corpus, trial
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read", "trial"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read_corpus", "trial"]

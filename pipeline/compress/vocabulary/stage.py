@@ -25,7 +25,7 @@ DISTRIBUTIONS = ("tokenizers", "safetensors")
 _KEY = "vocabulary.corpus"
 
 
-def read(section: VocabularySection, recipe_file: Path) -> list[str]:
+def read_corpus(section: VocabularySection, recipe_file: Path) -> list[str]:
     """Return the corpus's texts, each once, in order; a pair is two.
 
     Raises:
@@ -115,7 +115,7 @@ def trial(section: VocabularySection, source: Source) -> Source:
 def corpus_of(context: Context, section: VocabularySection) -> list[str]:
     """Return the corpus, which is read once."""
     if "vocabulary" not in context.texts:
-        context.texts["vocabulary"] = read(section, context.recipe_file)
+        context.texts["vocabulary"] = read_corpus(section, context.recipe_file)
     return context.texts["vocabulary"]
 
 

@@ -40,7 +40,7 @@ _CHUNK = 1000
 
 
 @dataclass(frozen=True)
-class Trimmed:
+class TrimmedVocabulary:
     """A tokenizer with a smaller vocabulary."""
 
     tokenizer: Tokenizer
@@ -49,7 +49,7 @@ class Trimmed:
     metrics: dict[str, Any]
 
 
-def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[str]) -> Trimmed:
+def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[str]) -> TrimmedVocabulary:
     """Choose tokens and restrict a checkpoint's tokenizer to them.
 
     Args:
@@ -76,7 +76,7 @@ def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[s
             f"{changes.example[:80]!r} gets other tokens. Leave [vocabulary] out."
         )
     metrics = {"pieces_before": before, "pieces": len(kept), "tokens_kept": whole, **changes.metrics()}
-    return Trimmed(tokenizer, ids, metrics)
+    return TrimmedVocabulary(tokenizer, ids, metrics)
 
 
 def count_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> Counter[str]:
@@ -103,7 +103,7 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]
 
 
 @dataclass
-class Changes:
+class TokenizerChanges:
     """Counts of the texts, words and tokens of a corpus that the trimmed tokenizer changes."""
 
     texts: int = 0
@@ -129,7 +129,9 @@ class Changes:
         }
 
 
-def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], texts: Sequence[str]) -> Changes:
+def compare(
+    vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], texts: Sequence[str]
+) -> TokenizerChanges:
     """Encode texts with both tokenizers and count the changed tokens and words (of the pre-tokenizer).
 
     Args:
@@ -138,7 +140,7 @@ def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], t
         ids: new ids by old ids.
         texts: the corpus.
     """
-    changes = Changes()
+    changes = TokenizerChanges()
     new_ids = np.full(max(vocabulary.ids.values()) + 1, -1, np.int64)
     new_ids[list(ids)] = list(ids.values())
     unknown = vocabulary.unknown
@@ -175,7 +177,7 @@ def _by_word(encoded: Encoding, ids: NDArray[np.int64]) -> dict[int | None, list
 # --- the trimmed checkpoint ------------------------------------------------------------------------------------------
 
 
-def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
+def write(source: Path, trimmed: TrimmedVocabulary, out: Path) -> dict[str, Any]:
     """Write config, weights and tokenizer into `out`; other files of the vocabulary are left out.
 
     Returns:
@@ -229,7 +231,7 @@ def keep_tokens(
     return result
 
 
-def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
+def _write_config(source: Path, trimmed: TrimmedVocabulary, out: Path) -> None:
     config = read_json(source / "config.json")
     config["pad_token_id"] = architectures.get(config["model_type"]).padding_id(config)
     config |= {key: trimmed.ids[config[key]] for key in CONFIG_IDS if isinstance(config.get(key), int)}
@@ -237,7 +239,7 @@ def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
     _save(out / "config.json", config)
 
 
-def _write_settings(source: Path, trimmed: Trimmed, out: Path) -> None:
+def _write_settings(source: Path, trimmed: TrimmedVocabulary, out: Path) -> None:
     """Write the tokenizer's settings files beside the vocabulary, with new ids where they list ids."""
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", out / "special_tokens_map.json")

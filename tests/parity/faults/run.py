@@ -141,7 +141,7 @@ def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = Non
         out = Path(scratch)
         of = quantised.path if isinstance(quantised, Artifact) else quantised
         verify_in_worker(model.path, clean.student.path, of, clean.reference.path, None, asked, out)
-        parity = verify.read(out)
+        parity = verify.read_parity(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
     return Cell(target, parity.verdict, judged, stopped)

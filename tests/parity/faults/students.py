@@ -85,7 +85,7 @@ def bundled_name() -> str:
 
 def source(which: Student, folder: Path) -> Path:
     """Return a folder in Hugging Face layout, written into `folder` where it is a random one. Imports torch."""
-    bundled = student.find(*recipes.read("minilm")).folder
+    bundled = student.find(*recipes.read_recipe("minilm")).folder
     if not which.random_weights:
         return bundled
     _write(which, folder)

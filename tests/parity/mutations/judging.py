@@ -70,7 +70,7 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
             return Judged(FAILED, fired)
         out = Path(scratch)
         verify.make(folder, subject.student, None, subject.reference, None, asked, out)
-        parity = verify.read(out)
+        parity = verify.read_parity(out)
         if parity.verdict == "not_run":
             return Judged(NOT_RUN, parity.reasons[0])
         if parity.verdict == "failed":
