@@ -353,9 +353,7 @@ def make(place: Path, spec: Spec, function: Callable[..., Mapping[str, Any]], ar
             metrics = function(*arguments, aside)
             atomic.open_modes(aside)
             manifest = artifact.seal(aside, spec, metrics)
-            # A bundle or a document is for other people, to whom this user's mark says nothing.
-            if place.parent.name == FOLDER:
-                origin.mark(aside)
+            origin.mark(aside)
     return manifest
 
 
