@@ -89,9 +89,9 @@ def _wrong_layers(
 def _wrong_width(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], key: str) -> Iterator[str]:
     """Compare the width of the table of words; where the config leaves its key out, the class has a default."""
     table = next(((name, shape) for name, shape in sorted(tensors.items()) if _WORDS.search(name)), None)
-    asked = config.get(key)
-    if table is not None and asked is not None and len(table[1]) == 2 and table[1][1] != asked:
-        yield f"{key} {_short(asked)}, and {table[0]} has shape {table[1]}"
+    declared = config.get(key)
+    if table is not None and declared is not None and len(table[1]) == 2 and table[1][1] != declared:
+        yield f"{key} {_short(declared)}, and {table[0]} has shape {table[1]}"
 
 
 def _short(value: object) -> str:

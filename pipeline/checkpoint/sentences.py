@@ -98,9 +98,9 @@ def _check_pooling(folder: Path, path: Path) -> None:
             "tokens, as the embedding task does, is not known. Copy the file from where the checkpoint is from."
         )
     config = read_json(path)
-    asked = _other_modes(config)
-    if asked:
-        raise StudentError(f"{path} asks for {asked}; the embedding task pools the mean over tokens.")
+    modes = _other_modes(config)
+    if modes:
+        raise StudentError(f"{path} asks for {modes}; the embedding task pools the mean over tokens.")
 
 
 def _other_modes(config: Mapping[str, Any]) -> str | None:
@@ -113,9 +113,9 @@ def _other_modes(config: Mapping[str, Any]) -> str | None:
     if mode not in (_MEAN, [_MEAN]):
         return f"pooling_mode {mode!r}"[:200]
     flags = [key for key in config if key.startswith(_FLAG)]
-    asked = [key for key in flags if config[key] is not False]
-    if flags and asked != [_FLAG_OF_MEAN]:
-        return ", ".join(asked)[:200] or "no pooling"
+    switched_on = [key for key in flags if config[key] is not False]
+    if flags and switched_on != [_FLAG_OF_MEAN]:
+        return ", ".join(switched_on)[:200] or "no pooling"
     return None
 
 

@@ -226,8 +226,8 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
 
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
-        wanted = [*_TAKEN, *_LOOKED_AT, _MODULE_CONFIGS, "README.md"]
-        folder = snapshot_download(repository, revision=revision, allow_patterns=wanted)
+        patterns = [*_TAKEN, *_LOOKED_AT, _MODULE_CONFIGS, "README.md"]
+        folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
     _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 

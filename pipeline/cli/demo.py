@@ -89,10 +89,10 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     return [name for name in MODELS if not only or name in only]
 
 
-def _check_backends(asked: Sequence[str] | None) -> None:
+def _check_backends(only: Sequence[str] | None) -> None:
     from pipeline.schemes import BACKENDS
 
-    if unknown := [name for name in asked or () if name not in BACKENDS]:
+    if unknown := [name for name in only or () if name not in BACKENDS]:
         raise InputError(f"--backend {unknown[0]} does not exist; there are: {', '.join(BACKENDS)}.")
 
 

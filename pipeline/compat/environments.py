@@ -68,8 +68,8 @@ def prepare(runtime: Runtime, root: Path, *, install: bool, note: Note) -> Envir
         with FileLock(root / f"{runtime.name}.lock"):
             # Another run may have made it while this one waited.
             if _problem(runtime, place) is not None:
-                wanted = " ".join(runtime.requirements)
-                note(f"{runtime.name}: downloading {wanted}, about {runtime.download_mb} MB, into {place}")
+                requirements = " ".join(runtime.requirements)
+                note(f"{runtime.name}: downloading {requirements}, about {runtime.download_mb} MB, into {place}")
                 _make(runtime, base, place)
     except (_Failed, OSError) as error:
         return Environment(runtime, None, str(error))

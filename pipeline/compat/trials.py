@@ -57,8 +57,8 @@ class Trial:
 def calls_of(signature: Signature, rows: Golden) -> list[Call]:
     """Return every golden row at every length of the file that it fits; its ids are the shipped tokenizer's."""
     calls = []
-    for number, wanted in enumerate(rows.rows):
-        row = Row(tuple(wanted.input_ids), tuple(wanted.token_type_ids))
+    for number, golden_row in enumerate(rows.rows):
+        row = Row(tuple(golden_row.input_ids), tuple(golden_row.token_type_ids))
         for function in signature.functions:
             if len(row) <= function.max_length:
                 names = tuple(tensor.name for tensor in function.inputs)

@@ -261,15 +261,15 @@ def _connect(name: str, address: str) -> None:
 
 def _choose(device: Device, found: list[AttachedPhone]) -> str:
     """Return the serial of a row's phone."""
-    wanted = device.serial or device.address
+    serial = device.serial or device.address
     there = ", ".join(f"{one.serial} ({one.model or one.state})" for one in found) or "none"
-    if wanted is None and len(found) > 1:
+    if serial is None and len(found) > 1:
         raise DeviceError(
             f"{device.name} has no serial in its row, and several phones are attached: {there}. Name one."
         )
-    one = next((one for one in found if wanted in (None, one.serial)), None)
+    one = next((one for one in found if serial in (None, one.serial)), None)
     if one is None:
-        said = f"no phone with serial {wanted}" if wanted else "no phone"
+        said = f"no phone with serial {serial}" if serial else "no phone"
         raise DeviceError(
             f"{device.name}: {said} is attached; there are: {there}. Plug it in, switch USB debugging on, and look at "
             "`pocketbert devices`."

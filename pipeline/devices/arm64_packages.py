@@ -95,30 +95,30 @@ def find(build: Path, backend: str, tree: Path, *, install: bool, note: Callable
     Raises:
         ToolchainError: they are not there and may not be downloaded, or cannot.
     """
-    wanted = BUILDS[backend]
-    names = [f"{name}=={_version(name)}" for name in wanted.packages]
+    row = BUILDS[backend]
+    names = [f"{name}=={_version(name)}" for name in row.packages]
     place = build / ".arm64" / "-".join(one.replace("==", "-") for one in names)
     if not (place / _READY).is_file():
         every = f"{', '.join(names[:-1])} and {names[-1]}"
         if not install:
             raise ToolchainError(
-                f"{every} for ARM64 are not in {place}; --install downloads them, {wanted.download_mb} MB."
+                f"{every} for ARM64 are not in {place}; --install downloads them, {row.download_mb} MB."
             )
         place.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(place.parent / "lock"):
             if not (place / _READY).is_file():
-                note(f"downloading {every} for ARM64, about {wanted.download_mb} MB")
+                note(f"downloading {every} for ARM64, about {row.download_mb} MB")
                 with write_aside(place) as aside:
                     _install(names, aside)
-                    stubs = _stubbed(wanted, aside, tree) if wanted.opened else []
+                    stubs = _stubbed(row, aside, tree) if row.opened else []
                     (aside / _READY).write_text("".join(f"{name}\n" for name in stubs), encoding="utf-8")
     stubs = (place / _READY).read_text(encoding="utf-8").split()
     if stubs:
         note(
-            f"empty libraries stand for {', '.join(stubs)}: {wanted.packages[0]} is linked against them, and where it "
-            f"called one, the run would end. Loading alone calls {', '.join(wanted.answered)}, which answers"
+            f"empty libraries stand for {', '.join(stubs)}: {row.packages[0]} is linked against them, and where it "
+            f"called one, the run would end. Loading alone calls {', '.join(row.answered)}, which answers"
         )
-    return Site(place.resolve(), wanted.title, tuple(stubs), wanted.answered if stubs else ())
+    return Site(place.resolve(), row.title, tuple(stubs), row.answered if stubs else ())
 
 
 def _version(package: str) -> str:
@@ -126,35 +126,35 @@ def _version(package: str) -> str:
     return importlib.metadata.version(package).partition("+")[0]
 
 
-def _install(wanted: Sequence[str], aside: Path) -> None:
+def _install(requirements: Sequence[str], aside: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", _PYTHON]
     for platform in _PLATFORMS:
         command += ["--platform", platform]
-    command += ["--only-binary", ":all:", "--target", str(aside), *wanted]
+    command += ["--only-binary", ":all:", "--target", str(aside), *requirements]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise ToolchainError(f"{' '.join(wanted)} cannot be installed for ARM64: {last}") from error
+        raise ToolchainError(f"{' '.join(requirements)} cannot be installed for ARM64: {last}") from error
 
 
-def _stubbed(wanted: Build, site: Path, tree: Path) -> list[str]:
+def _stubbed(row: Build, site: Path, tree: Path) -> list[str]:
     """Write the empty libraries, remove files that no library needs, and return the names of the empty ones."""
-    opened = [file for pattern in wanted.opened for file in site.glob(pattern)]
+    opened = [file for pattern in row.opened for file in site.glob(pattern)]
     own = sorted({file.parent for file in opened} | {site / "torch" / "lib"})
     system = tree / "arm64"
     folders = [*own, *(system / name / "aarch64-linux-gnu" for name in ("lib", "usr/lib")), system / "lib"]
-    found, absent = linked(opened, folders, left_out=wanted.left_out)
+    found, absent = linked(opened, folders, left_out=row.left_out)
     python = elf.read(system / "usr" / "bin" / f"python{_PYTHON}")
     empty = shared_out(found, absent, python.exports)
-    for file in [*(site / wanted.packages[0]).rglob("*"), *(site / "torch" / "lib").rglob("*.so*")]:
+    for file in [*(site / row.packages[0]).rglob("*"), *(site / "torch" / "lib").rglob("*.so*")]:
         if file.is_file() and file.name not in found:
             file.unlink()
-    for name in wanted.unused:
+    for name in row.unused:
         shutil.rmtree(site / name, ignore_errors=True)
     for name, symbols in empty.items():
-        elf.write_empty(site / "torch" / "lib" / name, symbols, answered=wanted.answered)
+        elf.write_empty(site / "torch" / "lib" / name, symbols, answered=row.answered)
     return sorted(empty)
 
 

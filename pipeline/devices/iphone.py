@@ -74,8 +74,8 @@ def choose(device: Device, found: Sequence[AttachedPhone]) -> str:
     near = [one for one in found if one.state not in (AWAY, BEYOND)] or [one for one in found if one.state == BEYOND]
     if device.udid is None and len(near) > 1:
         raise DeviceError(f"{device.name} has no udid in its row, and several iPhones are attached: {there}. Name one.")
-    wanted = None if device.udid is None else plain(device.udid)
-    one = next((one for one in near if wanted in (None, plain(one.serial))), None)
+    udid = None if device.udid is None else plain(device.udid)
+    one = next((one for one in near if udid in (None, plain(one.serial))), None)
     if one is None:
         said = f"no iPhone with UDID {device.udid}" if device.udid else "no iPhone"
         raise DeviceError(

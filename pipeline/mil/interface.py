@@ -101,13 +101,13 @@ def check_inputs(ports: tuple[Port, ...], given: Mapping[str, Array], where: str
     return {one.name: _checked(one, np.asarray(given[one.name]), where) for one in ports}
 
 
-def _checked(wanted: Port, array: Array, where: str) -> Array:
-    if not wanted.takes(array.shape):
-        raise InputError(f"{where} was given {wanted.name} of shape {_shape_text(array.shape)}; it takes {wanted}.")
-    if wanted.dtype.startswith("float") and array.dtype.kind == "f":
+def _checked(port: Port, array: Array, where: str) -> Array:
+    if not port.takes(array.shape):
+        raise InputError(f"{where} was given {port.name} of shape {_shape_text(array.shape)}; it takes {port}.")
+    if port.dtype.startswith("float") and array.dtype.kind == "f":
         return array.astype(np.float32, copy=False)
-    if wanted.dtype == "int32" and array.dtype.kind in "iu":
+    if port.dtype == "int32" and array.dtype.kind in "iu":
         if array.size and (int(array.min()) < _INT32.min or int(array.max()) > _INT32.max):
-            raise InputError(f"{where} was given {wanted.name} with numbers beyond int32.")
+            raise InputError(f"{where} was given {port.name} with numbers beyond int32.")
         return array.astype(np.int32, copy=False)
-    raise InputError(f"{where} was given {wanted.name} as {array.dtype}; it takes {wanted}.")
+    raise InputError(f"{where} was given {port.name} as {array.dtype}; it takes {port}.")

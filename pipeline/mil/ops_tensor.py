@@ -18,10 +18,10 @@ def reshape(x: Array, shape: Array) -> Array:
     Raises:
         ValueError: 0 where the number of axes changes, which MIL does not define.
     """
-    wanted = _ints(shape)
-    if 0 in wanted and len(wanted) != x.ndim:
-        raise ValueError(f"reshape of {x.shape} to {wanted}: 0 needs as many axes as before")
-    return x.reshape([x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)])
+    sizes = _ints(shape)
+    if 0 in sizes and len(sizes) != x.ndim:
+        raise ValueError(f"reshape of {x.shape} to {sizes}: 0 needs as many axes as before")
+    return x.reshape([x.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)])
 
 
 def transpose(x: Array, perm: Array) -> Array:
@@ -36,8 +36,8 @@ def expand_dims(x: Array, axes: Array) -> Array:
 
 def squeeze(x: Array, axes: Array | None = None) -> Array:
     """Remove axes of size 1; an axis of another size stays, as in PyTorch."""
-    asked = range(x.ndim) if axes is None else _ints(np.atleast_1d(axes))
-    return x.squeeze(tuple(axis for axis in asked if x.shape[axis] == 1))
+    removed = range(x.ndim) if axes is None else _ints(np.atleast_1d(axes))
+    return x.squeeze(tuple(axis for axis in removed if x.shape[axis] == 1))
 
 
 def slice_by_index(

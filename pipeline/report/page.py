@@ -1,6 +1,5 @@
 """Templates filled: everything that reaches the page is escaped, and nothing absent is written as a Python value."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def environment(*, autoescape: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=not autoescape,
-        finalize=_for_html if autoescape else _for_markdown,
+        finalize=_for_html if autoescape else wording.for_markdown,
     )
     words = (
         *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
@@ -75,11 +74,6 @@ def _for_html(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return wording.GAP if value is None else wording.visible(str(value))
-
-
-def _for_markdown(value: Any) -> str:
-    """Return a value that cannot end a table cell, open a tag or start a link."""
-    return wording.GAP if value is None else re.sub(r"([\\|<>*`\[\]])", r"\\\1", wording.visible(str(value)))
 
 
 def _figures(report: Report) -> dict[str, Markup]:

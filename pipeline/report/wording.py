@@ -1,6 +1,7 @@
 """Format values for people. Each function returns None for absent or non-finite values, so the page can say why."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,6 +127,11 @@ def verdict(value: str) -> str:
 def visible(text: str) -> str:
     """Return text with every character that a page must not hold, or that reorders it, spelled as its code point."""
     return "".join(f"⟨U+{ord(char):04X}⟩" if _hidden(char) else char for char in text)
+
+
+def for_markdown(value: Any) -> str:
+    """Return a value that cannot end a table cell, open a tag or start a link; a gap for None."""
+    return GAP if value is None else re.sub(r"([\\|<>*`\[\]])", r"\\\1", visible(str(value)))
 
 
 def _hidden(char: str) -> bool:

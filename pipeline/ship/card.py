@@ -199,7 +199,5 @@ def _kotlin_zeros(shape: Sequence[int | None], length: int) -> str:
 
 
 def _for_markdown(value: Any) -> str:
-    """Return a value that cannot end a table cell, open a tag or start a link."""
-    if isinstance(value, Markup):
-        return str(value)
-    return wording.GAP if value is None else re.sub(r"([\\|<>*`\[\]])", r"\\\1", wording.visible(str(value)))
+    """Escape a value for Markdown, unless a template has made it."""
+    return str(value) if isinstance(value, Markup) else wording.for_markdown(value)

@@ -257,10 +257,10 @@ def read_index(file: Path) -> Index | None:
         return None
 
 
-def _check_room(wanted: Sequence[tuple[Path, int]]) -> None:
+def _check_room(needed_bytes: Sequence[tuple[Path, int]]) -> None:
     """Refuse to begin if a disk is too small for the copies, which briefly lie beside the models that they replace."""
     disks: dict[int, list[tuple[Path, int]]] = {}
-    for place, needed in wanted:
+    for place, needed in needed_bytes:
         there = next(folder for folder in place.absolute().parents if folder.exists())
         disks.setdefault(there.stat().st_dev, []).append((place, needed))
     for copies in disks.values():

@@ -30,9 +30,9 @@ from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import MatchedFunction
 
 _TEXTS_EVERY = 16
-"""One verification text in this many runs, at its own length and at the longest."""
+"""Stride over the verification texts: every 16th is tried, at its own length and at the longest."""
 _OWN_EVERY = 8
-"""One token count in this many runs in a file of fixed lengths with its own arithmetic."""
+"""Stride over token counts: in a file of fixed lengths, every 8th is tried with the file's own arithmetic too."""
 _EXACT_DB = 999.0
 
 

@@ -33,7 +33,7 @@ class MatchedFunction:
     problems: tuple[str, ...]
     """Messages on tensors that are read in a wrong place."""
     places: Mapping[int, Mapping[str, TensorConstant]]
-    """Places by call number and tensor name."""
+    """The file's constants by call number and tensor name."""
 
 
 def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> MatchedFunction:

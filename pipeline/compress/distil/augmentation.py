@@ -284,7 +284,7 @@ def _words(number: int, text: str, offsets: Sequence[Span]) -> Iterator[_Word]:
 
 
 def single_token_words(tokenizer: Any) -> dict[int, str]:
-    """Return by id the tokens that are a whole word when they follow another word; words consist of letters."""
+    """Return the tokens that spell a whole word if another word is before them, by id; words consist of letters."""
     tokenizer.no_truncation()
     spelled = {number: tokenizer.decode([number]).strip() for number in range(tokenizer.get_vocab_size())}
     words = {number: text for number, text in spelled.items() if WORD.fullmatch(text)}
