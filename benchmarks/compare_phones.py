@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.compare_cases import BUILD, RESULTS
 from benchmarks.compare_record import SETTINGS
+from pipeline import formats
 from pipeline.artifact import Artifact
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.convert.stage import Target
@@ -68,7 +69,7 @@ def attached(names: Sequence[str] | None, note: Callable[[str], None]) -> list[P
     """
     found = []
     for device in [find_device(name) for name in names] if names else all_devices().values():
-        if device.transport == "host":
+        if device.app_system is None:
             if names:
                 raise InputError(f"--device {device.name} is this machine, which is timed anyway.")
             continue
@@ -83,7 +84,7 @@ def attached(names: Sequence[str] | None, note: Callable[[str], None]) -> list[P
 
 def runs(phone: Phone, target: Target) -> bool:
     """Return whether a phone runs a target's files."""
-    return target.backend in phone.device.backends
+    return phone.device.app_system in formats.get(target.backend).APPS
 
 
 def _shipped(name: str, model: Artifact) -> ShippedModel:

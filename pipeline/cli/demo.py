@@ -25,7 +25,6 @@ MODELS: Mapping[str, str] = {
     "bert-base-random": "BERT-base's shape with random weights, for latency alone",
 }
 """The models of the demo apps: names of ready recipes, each with its purpose."""
-_APPS = ("android", "ios")
 
 
 @dataclass
@@ -66,11 +65,13 @@ def demo(
     if dry_run:
         documents.show(as_json, document, lambda: None)
         return
+    from pipeline.ship import apps
+
     found = _Demo(left_out={name: "; ".join(reasons) for name, reasons in missing.items() if reasons})
     with Progress(quiet=as_json) as progress:
         for name in (name for name in chosen if name not in found.left_out):
             _make(name, backend, build, into, sign, progress, found)
-    found.app_bytes = {app: _bytes(into, app) for app in _APPS}
+    found.app_bytes = {app: _bytes(into / place) for app, place in apps.PLACES.items()}
     code = EXIT_GATE_FAILED if found.failed else EXIT_DONE
     document |= {
         "shipped": [
@@ -139,10 +140,10 @@ def _make(
         found.shipped += shipped
 
 
-def _bytes(into: Path, app: str) -> int:
-    from pipeline.ship import apps, placing
+def _bytes(root: Path) -> int:
+    from pipeline.ship import placing
 
-    index = into / {"android": apps.ANDROID, "ios": apps.IOS}[app] / placing.INDEX
+    index = root / placing.INDEX
     if not index.is_file():
         return 0
     return sum(one.bytes for one in placing.Index.model_validate_json(index.read_bytes()).models)

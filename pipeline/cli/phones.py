@@ -76,7 +76,7 @@ def is_phone(device: str) -> bool:
     """
     from pipeline.devices.table import find_device
 
-    return find_device(device).transport != "host"
+    return find_device(device).app_system is not None
 
 
 def benchmark(
@@ -90,6 +90,7 @@ def benchmark(
     as_json: bool,
 ) -> None:
     """Make and verify what is missing, and measure it on a phone; `minutes` of a sustained run where there are any."""
+    from pipeline import formats
     from pipeline.devices.reach import reach
     from pipeline.devices.table import find_device
     from pipeline.planning import run as running
@@ -100,9 +101,10 @@ def benchmark(
 
     parsed, file = read_recipe(recipe)
     row = find_device(device)
-    targets = [one for one in choose_targets(parsed, target or []) if one.backend in row.backends]
+    backends = [name for name in formats.NAMES if row.app_system in formats.get(name).APPS]
+    targets = [one for one in choose_targets(parsed, target or []) if one.backend in backends]
     if not targets:
-        raise InputError(f"{device} runs files for {', '.join(row.backends)}, and none of them is asked for.")
+        raise InputError(f"{device} runs files for {', '.join(backends)}, and none of them is asked for.")
     texts = everyday_sentences()[: parsed.benchmark.texts]
     with Progress(quiet=as_json) as progress:
         # Before anything is made: whoever forgot the cable is to know now.

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,11 +15,24 @@ TABLE = Path(__file__).with_name("devices.toml")
 
 
 Transport = Literal["host", "adb", "ios"]
-_OWN: Mapping[str, Transport] = {
-    **dict.fromkeys(("serial", "address", "storage", "runners", "start_below_c"), "adb"),
-    **dict.fromkeys(("udid", "app", "compute_units", "start_thermal"), "ios"),
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a transport decides of its devices."""
+
+    app_system: str | None = None
+    """The system of the demo app, as in the formats' `APPS`; None for a machine that needs no app."""
+    keys: tuple[str, ...] = ()
+    """Keys of a row that mean something for this transport alone."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+_FACTS: Mapping[Transport, _Facts] = {
+    "host": _Facts(),
+    "adb": _Facts("android", ("serial", "address", "storage", "runners", "start_below_c"), {"start_below_c": 37.0}),
+    "ios": _Facts("ios", ("udid", "app", "compute_units", "start_thermal"), {"start_thermal": "nominal"}),
 }
-"""Keys that mean something for one transport alone."""
 
 
 class Device(BaseModel):
@@ -52,20 +66,18 @@ class Device(BaseModel):
     @classmethod
     def _of_its_transport(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         transport = row.get("transport")
-        for key in row:
-            if (owner := _OWN.get(key, transport)) != transport:
-                raise ValueError(f"{key} is a key of {owner} devices, and this one is reached by {transport}")
-        cool: Mapping[Any, Any] = {"adb": {"start_below_c": 37.0}, "ios": {"start_thermal": "nominal"}}
-        return {**cool.get(transport, {}), **row}
+        defaults: Mapping[str, Any] = {}
+        for owner, facts in _FACTS.items():
+            if owner == transport:
+                defaults = facts.defaults
+            elif alien := [key for key in row if key in facts.keys]:
+                raise ValueError(f"{alien[0]} is a key of {owner} devices, and this one is reached by {transport}")
+        return {**defaults, **row}
 
     @property
-    def backends(self) -> tuple[str, ...]:
-        """The formats whose files it runs."""
-        return {
-            "host": ("litert", "coreml", "executorch"),
-            "adb": ("litert", "executorch"),
-            "ios": ("coreml", "executorch"),
-        }[self.transport]
+    def app_system(self) -> str | None:
+        """The system of the demo app on it, as in the formats' `APPS`; None for this machine, which needs no app."""
+        return _FACTS[self.transport].app_system
 
 
 class AttachedPhone(BaseModel):

@@ -12,8 +12,6 @@ from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError
 from pipeline.devices.usbmux_remote import PACKAGE
 
-_OF_ANDROID = ("serial", "address", "storage", "runners", "start_below_c")
-
 
 def answer(said: dict[str, Any]) -> Any:
     """Return the result of a call as a JSON value.
@@ -25,9 +23,7 @@ def answer(said: dict[str, Any]) -> Any:
     method = said["method"]
     if method == "attached":
         return [one.model_dump(mode="json") for one in usbmux.attached()]
-    # What the row does not have for its transport may not be given to it.
-    row = {key: value for key, value in said["device"].items() if key not in _OF_ANDROID}
-    phone = usbmux.UsbmuxPhone(Device.model_validate(row), said["udid"])
+    phone = usbmux.UsbmuxPhone(Device.model_validate(said["device"]), said["udid"])
     given = said["given"]
     if method == "put":
         run, files = given

@@ -49,7 +49,8 @@ class RemoteUsbmuxPhone:
     def __init__(self, device: Device, udid: str) -> None:
         """Reach the phone with a UDID, see `iphone.reach`."""
         self.name = device.name
-        self._said = {"device": device.model_dump(mode="json"), "udid": udid}
+        # Without what the row does not say: a key of another transport is refused there.
+        self._said = {"device": device.model_dump(mode="json", exclude_unset=True), "udid": udid}
 
     def check(self, room_bytes: int) -> None:
         """Refuse a phone that is full, lacks the app, or has no Developer Mode."""

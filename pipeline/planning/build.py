@@ -98,7 +98,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
     Raises:
         PipelineError: the first setting, checkpoint or dataset that cannot work.
     """
-    if find_device(request.device).transport != "host":
+    if find_device(request.device).app_system is not None:
         raise InputError(
             f"{request.device} is a phone: `pocketbert benchmark RECIPE --device {request.device}` measures there; the "
             "other verbs measure on this machine."

@@ -20,8 +20,8 @@ from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
 ANDROID, IOS = "android-demo/app/src/main/assets/model", "ios-demo/App/Resources/Model"
-_PLACES = {"android": ANDROID, "ios": IOS}
-DESTINATIONS = {name: tuple(_PLACES[app] for app in formats.get(name).APPS) for name in BACKENDS}
+PLACES = {"android": ANDROID, "ios": IOS}
+DESTINATIONS = {name: tuple(PLACES[app] for app in formats.get(name).APPS) for name in BACKENDS}
 """Where the apps that run a format's files look for models."""
 
 
