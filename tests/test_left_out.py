@@ -14,6 +14,8 @@ from warm import session
 from pipeline import architectures, formats
 from pipeline.formats import ConvertRequest
 
+pytestmark = pytest.mark.toolchain
+
 Case = tuple[str, str, int, tuple[int, ...]]
 """Architecture, scheme, layers, lengths."""
 ARCHITECTURES = ("bert", "distilbert", "albert", "roberta", "electra", "mobilebert")
