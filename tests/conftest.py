@@ -163,7 +163,7 @@ def recipe_values(**overrides: Any) -> dict[str, Any]:
         "name": "tiny",
         "task": "embedding",
         "student": {"source": "bundled:all-MiniLM-L6-v2"},
-        "convert": {"sequence_lengths": [8, 16, 32]},
+        "convert": {"sequence_lengths": [8, 32]},
         "targets": TINY_TARGETS,
     }
     return {key: value for key, value in (values | overrides).items() if value is not None}
@@ -304,6 +304,14 @@ def run_command_here(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
         ):
             cli.main()
     return Outcome(int(str(ended.value.code)), "".join(said), "".join(complained))
+
+
+@pytest.fixture(scope="module")
+def one_core() -> Iterator[None]:
+    """Let benchmarks run with one thread alone: of each variant and thread count they start a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "usable_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

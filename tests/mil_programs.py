@@ -1,39 +1,41 @@
 """Core ML packages for the tests of `pipeline.mil`, built with coremltools in a worker."""
 
-import atexit
 import functools
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from warm import session
 
 from pipeline.execution.worker import Worker
 
 
-@functools.cache
-def _worker() -> tuple[Worker, dict[str, bool]]:
-    """Start the process, and load the schema in both orders before anything else is done in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        worker = Worker(Path(tempfile.mkdtemp(prefix="pocketbert-mil-")) / "coremltools.log")
-    atexit.register(worker.close)
-    return worker, worker.call(_load_schema_in_both_orders)
-
-
-def coremltools_worker() -> Worker:
-    """Return a process in which coremltools lives, one for all modules: its import takes some ten seconds."""
-    return _worker()[0]
+def in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a worker that other tests use as well: coremltools takes some ten seconds to import."""
+    with session().one(_log()) as worker:
+        return worker.call(function, *arguments)
 
 
 def schema_orders() -> dict[str, bool]:
-    """Return whether the schema was coremltools' own, loaded before and after it, and came without it."""
-    return _worker()[1]
+    """Return whether the schema was coremltools' own, loaded before and after it, and came without it.
+
+    Has to be the first that a process does.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+        with Worker(_log()) as worker:
+            return worker.call(_load_schema_in_both_orders)
+
+
+@functools.cache
+def _log() -> Path:
+    return Path(tempfile.mkdtemp(prefix="pocketbert-mil-")) / "coremltools.log"
 
 
 def _load_schema_in_both_orders() -> dict[str, bool]:

@@ -801,10 +801,10 @@ def test_a_long_text_is_truncated_and_predicted(tiny_line, command_here):
     assert len(row["neighbours"]) == 3
 
 
-def test_bytes_that_are_not_text_are_read_as_replacement_characters(tiny_line, tmp_path):
-    model = tiny_line.folder / "litert-fp32" / "model"
-    for extra in ([], ["--json"]):
-        outcome = run_command("predict", model, os.fsdecode(b"caf\xe9"), *extra, cwd=tmp_path)
+def test_bytes_that_are_not_text_are_read_as_replacement_characters(tiny_line, tmp_path, command_here):
+    """In a process of its own, which decodes what it is given; its document is the same here."""
+    arguments = ("predict", tiny_line.folder / "litert-fp32" / "model", os.fsdecode(b"caf\xe9"))
+    for outcome in (run_command(*arguments, cwd=tmp_path), command_here(*arguments, "--json")):
         assert outcome.rc == 0, outcome.stderr
         assert "caf" in outcome.stdout
 

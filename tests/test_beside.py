@@ -10,6 +10,7 @@ from conftest import Outcome, TinyLine, recipe_values
 
 QUICK = {"rounds": 1, "block_ms": 1.0, "texts": 2, "text_passes": 1, "lengths": [8, 32]}
 Pocketbert = Callable[..., Outcome]
+pytestmark = pytest.mark.usefixtures("one_core")
 
 
 def add(line: TinyLine, values: dict[str, object]) -> None:

@@ -449,10 +449,10 @@ def test_what_another_processor_computed_counts(line, tmp_path):
     before = {
         target: verify.read_parity(line.folder / target / "parity") for target in ("litert-fp32", "executorch-fp32")
     }
-    forget(line, "student", "reference-32", "executorch-fp32/parity")
+    forget(line, "student", "reference-32", "litert-fp32/parity")
     elsewhere = SETTINGS["plainest"]
     outcome = run_command("verify", line.recipe, "--build", line.build, "--json", cwd=tmp_path, **elsewhere)
-    assert to_make(outcome) == {"student", "reference 32", "verify executorch-fp32"}
+    assert to_make(outcome) == {"student", "reference 32", "verify litert-fp32"}
     for target, parity in before.items():
         assert verify.read_parity(line.folder / target / "parity").verdict == parity.verdict == "passed"
     into = tmp_path / "apps"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomli_w
-from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
+from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command_here
 
 from pipeline import runtimes
 from pipeline.compat import environments, trials
@@ -37,7 +37,7 @@ def model(tiny_line: TinyLine, tmp_path: Path) -> Path:
 
 
 def compat(line: TinyLine, *args: str, **extra: str) -> Outcome:
-    return run_command("compat", line.recipe, "--build", line.build, *args, cwd=line.build, **extra)
+    return run_command_here("compat", line.recipe, "--build", line.build, *args, cwd=line.build, **extra)
 
 
 def verdicts(document: dict[str, object]) -> dict[tuple[str, str], Verdict]:
@@ -136,7 +136,7 @@ def test_bad_arguments_are_one_line(tiny_line: TinyLine, args: tuple[str, ...], 
 
 
 def test_no_finished_target_is_one_line(tiny_line: TinyLine, tmp_path: Path) -> None:
-    outcome = run_command("compat", tiny_line.recipe, "--build", tmp_path, cwd=tmp_path)
+    outcome = run_command_here("compat", tiny_line.recipe, "--build", tmp_path, cwd=tmp_path)
     assert outcome.rc == 2
     assert "pocketbert convert" in outcome.stderr
 
@@ -255,12 +255,12 @@ def test_wrong_numbers_are_called_wrong(model: Path, spoil: Callable[[np.ndarray
 def test_one_bad_length_is_found(model: Path) -> None:
     rows = golden.read(model)
     calls = trials.calls_of(signature.read(model), rows)
-    assert {call.function.max_length for call in calls} == {8, 16, 32}
+    assert {call.function.max_length for call in calls} == {8, 32}
     outputs = [np.asarray(rows.rows[call.row].output, np.float32)[None] for call in calls]
-    outputs = [-one if call.function.max_length == 16 else one for one, call in zip(outputs, calls, strict=True)]
+    outputs = [-one if call.function.max_length == 8 else one for one, call in zip(outputs, calls, strict=True)]
     verdict = judge(trials.Trial("done", tuple((one,) for one in outputs), (1.0,)), calls, rows, runtime="one")
     assert verdict.status == "wrong"
-    assert "at length 16" in verdict.reason
+    assert "at length 8" in verdict.reason
 
 
 def test_runner_needs_numpy_alone_and_python_3_9() -> None:

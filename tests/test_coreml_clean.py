@@ -11,7 +11,7 @@ import mil_lint
 import numpy as np
 import pytest
 from conftest import seed_of, write_student
-from mil_programs import coremltools_worker, write_weights
+from mil_programs import in_worker, write_weights
 from test_mil_constants import block, edit
 
 from pipeline import mil
@@ -61,7 +61,7 @@ def convert(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPath
             folder.mkdir()
             student = tiny_student(architecture, task)
             request = dataclasses.replace(REQUEST, student=student, task=task, scheme=scheme, minimum_ios=ios)
-            coremltools_worker().call(coreml.convert, request, folder)
+            in_worker(coreml.convert, request, folder)
         return folder / coreml.FILE
 
     return make
@@ -119,7 +119,7 @@ def test_a_program_is_clean(case: tuple[str, str, str, int], convert: Convert) -
 def test_the_table_of_words_alone_is_too_wide(tmp_path: Path) -> None:
     student = write_student(tmp_path / "student", "bert", "embedding", vocab_size=30522)
     request = dataclasses.replace(REQUEST, student=student, task="embedding", scheme="fp32", minimum_ios=18)
-    coremltools_worker().call(coreml.convert, request, tmp_path)
+    in_worker(coreml.convert, request, tmp_path)
     package = mil.read(tmp_path / coreml.FILE)
     (program,) = (package.program(name) for name in package.functions)
     assert mil_lint.too_wide(program) == ["gather"]
@@ -140,7 +140,7 @@ def test_nothing_hangs_on_a_subnormal_number(case: tuple[str, str, str, int], co
 
 
 def test_the_lint_finds_what_coremltools_adds(tmp_path: Path) -> None:
-    coremltools_worker().call(write_weights, tmp_path / "x.mlpackage", "fp16", 18)
+    in_worker(write_weights, tmp_path / "x.mlpackage", "fp16", 18)
     found = mil_lint.integers_before_gathers(mil.read(tmp_path / "x.mlpackage").program(None))
     assert {"greater_equal", "add", "select"} <= set(found)
 

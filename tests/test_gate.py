@@ -42,8 +42,11 @@ ALLOWED = RegressionSection()
 Pocketbert = Callable[..., Outcome]
 
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
 @pytest.fixture(scope="module")
-def gated(tiny_line: TinyLine, run_store: Store) -> TinyLine:
+def gated(one_core: None, tiny_line: TinyLine, run_store: Store) -> TinyLine:
     """The tiny line without its impossible bound, taken to its report, once for all workers; tests copy it."""
 
     def make(folder: Path) -> None:

@@ -82,25 +82,25 @@ def test_the_log_of_a_process_that_was_killed_is_swept(temporary: Path) -> None:
 
 
 def test_texts_cannot_steer_a_terminal_nor_fill_it(
-    tiny_line: TinyLine, tmp_path: Path, pocketbert: Callable[..., Outcome]
+    tiny_line: TinyLine, tmp_path: Path, command_here: Callable[..., Outcome]
 ) -> None:
     (tmp_path / "lines.txt").write_text("on\x1b[1me\n" + "z" * 100_000 + "\n", encoding="utf-8")
     arguments = ("predict", tiny_line.folder / "litert-fp32", "a\x1b[31mred", "--among", tmp_path / "lines.txt")
-    outcome = pocketbert(*arguments)
+    outcome = command_here(*arguments)
     assert outcome.rc == 0, outcome.stderr
     assert "\x1b" not in outcome.stdout
     assert outcome.stdout.startswith("a\\x1b[31mred\n")
     assert "on\\x1b[1me" in outcome.stdout
     assert "z … (100,000 characters)" in outcome.stdout
     assert len(outcome.stdout) < 1000
-    rows = pocketbert(*arguments, "--json").document["predictions"][0]["neighbours"]
+    rows = command_here(*arguments, "--json").document["predictions"][0]["neighbours"]
     long = next(row for row in rows if row["text"].startswith("z"))
     assert (len(long["text"]), long["text_characters"]) == (10_000, 100_000)
     assert all("text_characters" not in row for row in rows if row is not long)
 
 
-def test_an_error_that_quotes_something_endless_stays_one_readable_line(pocketbert: Callable[..., Outcome]) -> None:
-    outcome = pocketbert("predict", "x" * 5000 + "\x1b[31m", "hello")
+def test_an_error_that_quotes_something_endless_stays_one_readable_line(command_here: Callable[..., Outcome]) -> None:
+    outcome = command_here("predict", "x" * 5000 + "\x1b[31m", "hello")
     assert outcome.rc == 2
     assert len(outcome.stderr) < 2500
     assert "\x1b" not in outcome.stderr

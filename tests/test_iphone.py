@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, TinyLine, run_command
+from conftest import REPOSITORY, TinyLine, run_command_here
 
 from pipeline.devices import devicectl, iphone, iphone_states, usbmux_remote
 from pipeline.devices.table import AttachedPhone, Device
@@ -108,12 +108,12 @@ def test_there_and_back(mac: Mac, tiny_line: TinyLine, tmp_path: Path) -> None:
         str(line.build),
     ]
     (mac.home / "behaves").write_text("goes to the background")
-    refused = run_command(*given, "--json", cwd=line.recipe.parent, **steered)
+    refused = run_command_here(*given, "--json", cwd=line.recipe.parent, **steered)
     assert refused.rc == 3
     assert "is refused: the app was in the background while it ran" in refused.document["error"]["message"]
     (mac.home / "behaves").unlink()
     (mac.home / "calls.json").unlink()
-    outcome = run_command(*given, "--json", cwd=line.recipe.parent, **steered)
+    outcome = run_command_here(*given, "--json", cwd=line.recipe.parent, **steered)
     assert outcome.rc == 0, outcome.stdout + outcome.stderr
     (one,) = outcome.document["records"]
     assert (one["source"], one["turns"], one["kept"]) == ("device", 1, False)
@@ -138,7 +138,7 @@ def test_there_and_back(mac: Mac, tiny_line: TinyLine, tmp_path: Path) -> None:
         if file.is_file()
     }
     assert {name for name, size in left.items() if size} == {"record.json", "status.json"}
-    again = run_command(*given, "--json", cwd=line.recipe.parent, **steered)
+    again = run_command_here(*given, "--json", cwd=line.recipe.parent, **steered)
     assert again.document["records"][0]["kept"]
 
 

@@ -31,8 +31,8 @@ SAMPLE = {
     ("roberta", "token_classification"): {"litert": ["int8_dynamic"]},
     ("mobilebert", "question_answering"): {"litert": ["fp32"]},
     ("electra", "regression"): {"coreml": ["fp16"]},
-    ("xlm-roberta", "embedding"): {"executorch": ["int8_weight_only"]},
-    ("mpnet", "embedding"): {"executorch": ["int8_dynamic"]},
+    ("xlm-roberta", "embedding"): {"executorch": ["int8_dynamic"]},
+    ("mpnet", "embedding"): {"litert": ["int8_dynamic"]},
 }
 """What of it `make test` runs: each new architecture, task and format at least once."""
 

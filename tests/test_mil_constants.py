@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mil_programs import COMPRESSIONS, coremltools_worker, weight_arrays, write_compressed, write_weights
+from mil_programs import COMPRESSIONS, in_worker, weight_arrays, write_compressed, write_weights
 
 from pipeline import mil
 from pipeline.errors import ArtifactError, InputError, ToolchainError
-from pipeline.execution.worker import Worker
 from pipeline.mil import package as packages
 from pipeline.mil.constants import constants, decode, weights
 from pipeline.mil.constexpr import lut_to_sparse, sparse_to_dense
@@ -52,17 +51,12 @@ IN_SINGLE_PRECISION = ("int8 per channel", "palette of 4 bits", "int4 per block"
 
 
 @pytest.fixture(scope="module")
-def worker() -> Worker:
-    return coremltools_worker()
-
-
-@pytest.fixture(scope="module")
-def compressed(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Package, Any]]:
+def compressed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Package, Any]]:
     """Packages and what coremltools decodes their weights to, by precision and compression."""
     place = tmp_path_factory.mktemp("compressed")
     decoded = {}
     for precision, names in (("fp16", tuple(COMPRESSIONS)), ("fp32", IN_SINGLE_PRECISION)):
-        decoded[precision] = worker.call(write_compressed, place / precision, precision, names)
+        decoded[precision] = in_worker(write_compressed, place / precision, precision, names)
     return lambda precision, name: (mil.read(place / precision / f"{name}.mlpackage"), decoded[precision][name])
 
 
@@ -139,9 +133,9 @@ def test_unpacked_bits(bits: int, signed: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("sound") / "sound.mlpackage"
-    worker.call(write_weights, place, "fp16", 16)
+    in_worker(write_weights, place, "fp16", 16)
     return place
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import REPOSITORY, environment, seed_of
 from mil_programs import (
-    coremltools_worker,
+    in_worker,
     schema_orders,
     write_classifier,
     write_flexible,
@@ -26,7 +26,6 @@ from pipeline import architectures, mil, tasks
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
 from pipeline.errors import ArtifactError, InputError, ToolchainError
-from pipeline.execution.worker import Worker
 from pipeline.formats import ConvertRequest, coreml
 from pipeline.mil import listing, trial
 from pipeline.student.outputs import reference_outputs
@@ -52,16 +51,11 @@ STUDENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def worker() -> Worker:
-    return coremltools_worker()
-
-
 Convert = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def convert(worker: Worker, tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Convert:
+def convert(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Convert:
     """Converted tiny students; each is made once."""
     place = tmp_path_factory.mktemp("packages")
 
@@ -70,7 +64,7 @@ def convert(worker: Worker, tiny_student: Callable[..., Path], tmp_path_factory:
         if not folder.exists():
             folder.mkdir()
             given = {"student": tiny_student(architecture, task), "task": task, **options}
-            worker.call(coreml.convert, dataclasses.replace(REQUEST, **given), folder)
+            in_worker(coreml.convert, dataclasses.replace(REQUEST, **given), folder)
         return folder / coreml.FILE
 
     return make
@@ -192,8 +186,8 @@ def test_a_value_is_freed_after_its_last_use(convert: Convert) -> None:
     assert max(alive) < 12
 
 
-def test_enumerated_lengths(worker: Worker, tiny_student: Callable[..., Path], tmp_path: Path) -> None:
-    worker.call(write_flexible, tiny_student("bert", "embedding"), tmp_path / "m.mlpackage")
+def test_enumerated_lengths(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    in_worker(write_flexible, tiny_student("bert", "embedding"), tmp_path / "m.mlpackage")
     interpreter = mil.Interpreter(tmp_path / "m.mlpackage")
     assert interpreter.inputs[0].shape == (1, None)
     assert interpreter.inputs[0].shapes == ((1, 8), (1, 16), (1, 24))
@@ -205,8 +199,8 @@ def test_enumerated_lengths(worker: Worker, tiny_student: Callable[..., Path], t
         run(interpreter, row, 12)
 
 
-def test_classifier(worker: Worker, tmp_path: Path) -> None:
-    worker.call(write_classifier, tmp_path / "m.mlpackage")
+def test_classifier(tmp_path: Path) -> None:
+    in_worker(write_classifier, tmp_path / "m.mlpackage")
     interpreter = mil.Interpreter(tmp_path / "m.mlpackage")
     outputs = interpreter.run({"logits": np.log(np.array([[0.2, 0.3, 0.5]], np.float32))})
     (label,) = (value for value in outputs.values() if not isinstance(value, dict))
@@ -220,9 +214,9 @@ def test_classifier(worker: Worker, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def masked(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("masked") / "m.mlpackage"
-    worker.call(write_masked, place)
+    in_worker(write_masked, place)
     return place
 
 
@@ -448,9 +442,9 @@ def test_mil_run_names_the_first_op_that_is_not_finite(command: Any, masked: Pat
     assert rc == 0
 
 
-def test_mil_run_flushes_subnormal_numbers(command: Any, worker: Worker, tmp_path: Path) -> None:
+def test_mil_run_flushes_subnormal_numbers(command: Any, tmp_path: Path) -> None:
     """Numbers of half precision below 2^-14 that operations read or give, and constants, become zero."""
-    worker.call(write_small, tmp_path / "s.mlpackage")
+    in_worker(write_small, tmp_path / "s.mlpackage")
     np.savez(tmp_path / "s.npz", x=np.array([[2.0**-14, 2.0**-15, -(2.0**-15), 1.0]], np.float32))
     given = ["mil", "run", tmp_path / "s.mlpackage", "--inputs", tmp_path / "s.npz", "--outputs", tmp_path / "o.npz"]
     found = []

@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 import torch
 from conftest import seed_of
-from mil_programs import Call, coremltools_worker, input_arrays, write_calls
+from mil_programs import Call, in_worker, input_arrays, write_calls
 from torch.nn import functional as F
 
 from pipeline import mil
@@ -563,7 +563,7 @@ class TestInFile:
     def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp("ops")
         calls = [one.call for one in CASES if one.in_file]
-        coremltools_worker().call(write_calls, calls, folder / "ops.mlpackage")
+        in_worker(write_calls, calls, folder / "ops.mlpackage")
         inputs = {name: array for call in calls for name, array in input_arrays(call).items()}
         return mil.Interpreter(folder / "ops.mlpackage", precision="fp32").run(inputs)
 

@@ -217,7 +217,7 @@ def test_files_of_a_student_with_outliers_pass(
         "datasets": ["none"],
         "gates": {"int8_dynamic": {"min_mean_cosine": 0.5, "min_worst_cosine": -1.0, "min_sqnr_db": 0.0}},
     }
-    given = {"targets": targets, "verify": free, "convert": {"sequence_lengths": [8, 16]}}
+    given = {"targets": targets, "verify": free, "convert": {"sequence_lengths": [16]}}
     recipe = recipe_file(tmp_path, student=source, quantize={"calibration_texts": 64}, **given)
     outcome = command_here("verify", recipe, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
@@ -256,7 +256,7 @@ def static_line(randomised: Callable[..., Path], run_store: Store) -> Path:
         source = {"source": str(randomised("bert", "classification")), "random_weights": True}
         bounds = {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}
         free = {"gates": {"int8_static": bounds, PER_TENSOR: bounds}}
-        short = {"sequence_lengths": [8, 16]}
+        short = {"sequence_lengths": [16]}
         targets = {"litert": {"schemes": ["int8_static", PER_TENSOR]}, "executorch": {"schemes": ["int8_static"]}}
         given = {"student": source, "targets": targets, "convert": short, "verify": free}
         recipe = recipe_file(folder, task="classification", quantize={"calibration_texts": 64}, **given)

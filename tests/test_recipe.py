@@ -70,7 +70,7 @@ def test_a_target_s_lengths_replace_the_recipe_s(tmp_path):
     own = {"litert": {"schemes": ["fp32"], "sequence_lengths": [24]}, "executorch": {"schemes": ["fp32"]}}
     found = checked(tmp_path, targets=own)
     assert found.lengths("litert") == (24,)
-    assert found.lengths("executorch") == (8, 16, 32)
+    assert found.lengths("executorch") == (8, 32)
 
 
 def test_a_bound_of_the_recipe_replaces_that_bound_alone(tmp_path):

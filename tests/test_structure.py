@@ -3,7 +3,7 @@
 import itertools
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pieces
 import pytest
-from safetensors.numpy import load_file, save_file
-from test_backends import convert, converting, student_artifact, supported
+from faults.students import few
+from test_backends import supported
 
 from pipeline import formats, tasks
-from pipeline.artifact import Artifact
+from pipeline.artifact import Artifact, load
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
@@ -297,39 +297,13 @@ def test_what_a_runtime_computes_by_design_is_declared() -> None:
 # --- real files --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", autouse=True)
-def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
-    with converting(tmp_path_factory.mktemp("log")):
-        yield
-
-
 @pytest.fixture(scope="module")
-def uneven(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
-    """A factory of students without two equal tensors: fresh ones have norms of ones and biases of zeros."""
-    root = tmp_path_factory.mktemp("uneven")
+def made(converted: Callable[..., Path]) -> Callable[..., tuple[Artifact, Path]]:
+    """A factory of students without two equal tensors, each with its file; tests copy a file before they damage it."""
 
-    @cache
-    def make(architecture: str, task: str) -> Artifact:
-        source = shutil.copytree(tiny_student(architecture, task), root / f"{architecture}-{task}" / "source")
-        tensors = load_file(source / "model.safetensors")
-        generator = np.random.default_rng(1)
-        noisy = {k: (v + 0.05 * generator.standard_normal(v.shape)).astype(v.dtype) for k, v in tensors.items()}
-        save_file(noisy, source / "model.safetensors", metadata={"format": "pt"})
-        return student_artifact(source, task, source.parent / "student")
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def converted(uneven: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A factory of converted files, each made once; tests copy one before they damage it."""
-    root = tmp_path_factory.mktemp("converted")
-
-    @cache
-    def make(architecture: str, task: str, target: Target) -> Path:
-        folder = convert(uneven(architecture, task), target, root / f"{architecture}-{task}")
-        return folder / formats.get(target.backend).FILE
+    def make(architecture: str, task: str, target: Target) -> tuple[Artifact, Path]:
+        folder = converted(str(target), few(architecture, task))
+        return load(folder.parent / "student"), folder / formats.get(target.backend).FILE
 
     return make
 
@@ -339,8 +313,8 @@ def expected_of(student: Path, task: str) -> Expected:
     return Expected.read(student, model_structure(load_checkpoint(student, tasks.get(task))))
 
 
-def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
-    wanted = expected_of(made.path, made.manifest.params["task"])
+def judged(student: Artifact, target: Target, file: Path) -> dict[str, str]:
+    wanted = expected_of(student.path, student.manifest.params["task"])
     backend = formats.get(target.backend)
     functions = len(backend.inspect(file))
     return failed(check(backend.structure(file), wanted, target.scheme, target.backend, functions))
@@ -363,9 +337,10 @@ CASES += [pytest.param(*case, marks=pytest.mark.full) for case in EVERY if case 
 
 @pytest.mark.parametrize(("architecture", "task", "target"), CASES, ids=str)
 def test_converted_files_pass(
-    architecture: str, task: str, target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
+    architecture: str, task: str, target: Target, made: Callable[..., tuple[Artifact, Path]]
 ) -> None:
-    assert not judged(uneven(architecture, task), target, converted(architecture, task, target))
+    student, file = made(architecture, task, target)
+    assert not judged(student, target, file)
 
 
 def tflite(data: bytearray) -> tuple[Any, Any]:
@@ -465,37 +440,33 @@ def test_damaged_files_fail(
     damage: Callable[[bytearray], None],
     gate: str,
     detail: str,
-    uneven: Callable[..., Artifact],
-    converted: Callable[..., Path],
+    made: Callable[..., tuple[Artifact, Path]],
     tmp_path: Path,
 ) -> None:
-    data = bytearray(converted("albert", "embedding", target).read_bytes())
+    student, file = made("albert", "embedding", target)
+    data = bytearray(file.read_bytes())
     damage(data)
     (tmp_path / "model").write_bytes(data)
-    found = judged(uneven("albert", "embedding"), target, tmp_path / "model")
+    found = judged(student, target, tmp_path / "model")
     assert found.keys() == {gate}
     assert re.search(detail, found[gate]), found
 
 
 @pytest.mark.parametrize("target", [LITERT, PTE], ids=str)
-def test_a_file_of_the_other_int8_scheme_is_told(
-    target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
-) -> None:
+def test_a_file_of_the_other_int8_scheme_is_told(target: Target, made: Callable[..., tuple[Artifact, Path]]) -> None:
     (claimed,) = {"int8_dynamic", "int8_weight_only"} - {target.scheme}
-    file = converted("albert", "embedding", target)
-    found = judged(uneven("albert", "embedding"), Target(target.backend, claimed), file)
+    student, file = made("albert", "embedding", target)
+    found = judged(student, Target(target.backend, claimed), file)
     assert found.keys() == {"arithmetic"}
     assert f"{claimed} means" in found["arithmetic"]
 
 
 @pytest.mark.parametrize("target", [LITERT, PTE, Target("coreml", "int8_weight_only")], ids=str)
-def test_every_exchange_of_two_tensors_is_seen(
-    target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
-) -> None:
+def test_every_exchange_of_two_tensors_is_seen(target: Target, made: Callable[..., tuple[Artifact, Path]]) -> None:
     """What all other gates let pass: each tensor is in the file, whole, but two operations read each other's."""
-    made = uneven("albert", "embedding")
-    found = formats.get(target.backend).structure(converted("albert", "embedding", target))
-    expected = expected_of(made.path, "embedding")
+    student, file = made("albert", "embedding", target)
+    found = formats.get(target.backend).structure(file)
+    expected = expected_of(student.path, "embedding")
     functions = len(found.uses)
     precision = judging.precision_of(target.scheme, target.backend)
     forms = judging._sort_out(found, expected, precision).forms
@@ -514,25 +485,25 @@ def test_every_exchange_of_two_tensors_is_seen(
         assert not wiring.passed, (named[a], named[b])
 
 
-def test_damaged_core_ml_package_fails(
-    uneven: Callable[..., Artifact], converted: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_damaged_core_ml_package_fails(made: Callable[..., tuple[Artifact, Path]], tmp_path: Path) -> None:
     target = Target("coreml", "int8_weight_only")
-    package = shutil.copytree(converted("albert", "embedding", target), tmp_path / "model.mlpackage")
+    student, clean_package = made("albert", "embedding", target)
+    package = shutil.copytree(clean_package, tmp_path / "model.mlpackage")
     (weights,) = package.rglob("weight.bin")
+    weights.chmod(0o644)
     data = bytearray(weights.read_bytes())
     # Half of all is inside a matrix.
     data[len(data) // 2] = (data[len(data) // 2] + 64) % 256
     weights.write_bytes(data)
-    found = judged(uneven("albert", "embedding"), target, package)
+    found = judged(student, target, package)
     assert found.keys() == {"weights"}
     assert re.search(r"\.weight: 1 of \d+ elements are not the checkpoint's", found["weights"])
 
 
-def test_the_structure_of_another_checkpoint_is_refused(uneven: Callable[..., Artifact]) -> None:
-    structure = model_structure(load_checkpoint(uneven("bert", "classification").path, tasks.get("classification")))
+def test_the_structure_of_another_checkpoint_is_refused(randomised: Callable[..., Path]) -> None:
+    structure = model_structure(load_checkpoint(randomised("bert", "classification"), tasks.get("classification")))
     with pytest.raises(StudentError, match="no tensor with the content of"):
-        Expected.read(uneven("albert", "embedding").path, structure)
+        Expected.read(randomised("albert", "embedding"), structure)
 
 
 def test_half_precision_checkpoints_are_read_as_torch_reads_them(

@@ -212,18 +212,23 @@ def test_small_tensors_and_tables_of_one_number_may_be_equal() -> None:
 
 
 def predicted(
-    task: str, randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], place: Path, *texts: str
+    task: str,
+    backend: str,
+    randomised: Callable[[str, str], Path],
+    command_here: Callable[..., Outcome],
+    place: Path,
+    *texts: str,
 ) -> Any:
     recipe = recipe_file(
         place,
         task=task,
         student={"source": str(randomised("electra", task)), "random_weights": True},
         convert={"sequence_lengths": [32]},
-        targets={"executorch": {"schemes": ["fp32"]}},
+        targets={backend: {"schemes": ["fp32"]}},
     )
     made = command_here("convert", recipe)
     assert made.rc == 0, made.stderr
-    outcome = command_here("predict", place / "build" / "tiny" / "executorch-fp32" / "model", *texts, "--json")
+    outcome = command_here("predict", place / "build" / "tiny" / f"{backend}-fp32" / "model", *texts, "--json")
     assert outcome.rc == 0, outcome.stdout
     return json.loads(outcome.stdout)["predictions"]
 
@@ -233,12 +238,12 @@ def test_a_question_is_answered_from_a_passage_longer_than_the_file_takes(
 ) -> None:
     passage = "The lake is deep. " * 20 + "It froze in 1963."
     texts = ("When did it freeze?", "--pair", passage)
-    (found,) = predicted("question_answering", randomised, command_here, tmp_path, *texts)
+    (found,) = predicted("question_answering", "litert", randomised, command_here, tmp_path, *texts)
     assert found["windows"] > 3
     answer = passage[found["answer"]["start"] : found["answer"]["end"]]
     assert answer
     assert answer == answer.strip()
-    refused = command_here("predict", tmp_path / "build/tiny/executorch-fp32/model", "When did it freeze?")
+    refused = command_here("predict", tmp_path / "build/tiny/litert-fp32/model", "When did it freeze?")
     assert refused.rc == 2
     assert "--pair" in refused.stderr
 
@@ -247,7 +252,7 @@ def test_words_are_tagged_where_they_stand(
     randomised: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     text = "Ana Sørensen   unbelievably met Bo"
-    (found,) = predicted("token_classification", randomised, command_here, tmp_path, text)
+    (found,) = predicted("token_classification", "executorch", randomised, command_here, tmp_path, text)
     words = text.split()
     tagged = [text[entity["start"] : entity["end"]] for entity in found["entities"]]
     assert " ".join(" ".join(tagged).split()) == " ".join(words), "every label of this student is a kind of its own"

@@ -402,10 +402,10 @@ def test_nothing_in_a_checkpoint_is_pickled(toy, each_step):
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
+def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student, command_here):
     train = FAST | write_toy(tmp_path, "classification")
     path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
-    first = run_command("student", path, "--json", cwd=tmp_path, OMP_NUM_THREADS="1")
+    first = command_here("student", path, "--json")
     assert first.rc == 0, first.stdout + first.stderr
     trained, laid_out = first.document["steps"]
     assert trained["metrics"]["dev"] > 0.8
@@ -417,20 +417,20 @@ def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
     assert read_record(folder / "trained").dev[-1].value == trained["metrics"]["dev"]
     assert not (folder / "checkpoints").exists()
 
-    planned = run_command("plan", path, "--json", cwd=tmp_path)
+    planned = command_here("plan", path, "--json")
     made = {step["name"]: step["made"] for step in planned.document["steps"]}
     assert (made.pop("train"), made.pop("student")) == (False, False)
     assert all(made.values()), "nothing of these was asked for yet"
     (tmp_path / "dev.csv").write_text((tmp_path / "dev.csv").read_text() + "a red river,red\n")
-    changed = run_command("plan", path, "--json", cwd=tmp_path)
+    changed = command_here("plan", path, "--json")
     assert {step["name"]: step["made"] for step in changed.document["steps"]}["train"]
 
 
-def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student):
+def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student, command_here):
     train = FAST | write_toy(tmp_path, "classification") | {"steps": None, "epochs": 20}
     train = {key: value for key, value in train.items() if value is not None}
     path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
-    done = run_command("train", path, cwd=tmp_path, OMP_NUM_THREADS="1")
+    done = command_here("train", path)
     assert done.rc == 0, done.stderr
     figures = r"(loss \d.\d{4}, )?(dev metric \d.\d{4}, )?[\d.]+ steps/s, \d+:\d\d left"
     found = re.findall(rf"^ +(\d+) %  train: step (\d+) of 400, {figures}$", done.stderr, re.MULTILINE)

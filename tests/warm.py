@@ -120,12 +120,14 @@ class Workers:
         return result
 
     def _take(self) -> Any:
+        """Take the largest idle worker, which has imported most: a benchmark leaves several that have but a runtime."""
         with self._lock:
-            while self._idle:
-                worker: Any = self._idle.pop()
-                if worker._process.poll() is None:
-                    return worker
-        return None
+            self._idle = [worker for worker in self._idle if worker._process.poll() is None]
+            if not self._idle:
+                return None
+            worker: Any = max(self._idle, key=Worker.memory_bytes)
+            self._idle.remove(worker)
+            return worker
 
     def _put_back(self, worker: Any) -> None:
         """Keep a worker, or end it."""

@@ -49,15 +49,19 @@ class Workers:
 
     @contextlib.contextmanager
     def runner(self) -> Iterator[Worker]:
-        """Lend the worker that runs files."""
-        if self._runner is None:
-            log = self._logs / f"run-{self._number}.log"
-            self._runner = self._start(log) if self._start else self.fresh_runner()
+        """Lend the worker that runs files: the converter itself where `start` keeps workers, as tests do."""
+        if self._start:
+            worker = self.converter
+        else:
+            worker = self._runner = self._runner or self.fresh_runner()
         try:
-            yield self._runner
+            yield worker
         except WorkerDied:
-            self._runner.close()
-            self._runner = None
+            worker.close()
+            if worker is self._runner:
+                self._runner = None
+            else:
+                self._converter = None
             raise
 
     def fresh_runner(self) -> Worker:
