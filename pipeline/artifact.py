@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +28,7 @@ _FINDER = ".DS_Store"
 """macOS leaves this file in folders that somebody looked at; artifacts pass over it."""
 UNLISTED = frozenset({MANIFEST, ORIGIN, _FINDER})
 """Files of an artifact's folder that its manifest does not list."""
-_LARGEST_TEXT_BYTES = 1 << 28
+_LARGEST_MANIFEST_BYTES = 1 << 24
 
 
 def file_bytes(path: Path) -> int:
@@ -132,25 +133,35 @@ def list_files(folder: Path) -> list[FileEntry]:
 
 def _plain_files(folder: Path) -> dict[str, Path]:
     """Return every file below a folder by its name in a manifest, in a fixed order; links are refused."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink():
-            raise ArtifactError(f"{path} is a link; artifacts hold plain files only. Replace it by the file itself.")
-        if not path.is_file() and not path.is_dir():
-            raise ArtifactError(f"{path} is neither a file nor a folder, but a device, a pipe or a socket. Remove it.")
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and path.name != _FINDER and name not in UNLISTED:
-            files[name] = path
-    return files
+    files: list[Path] = []
+    waiting = [folder]
+    # `rglob` passes over folders that cannot be read, and goes no deeper than Python's stack.
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                path, mode = Path(entry.path), entry.stat(follow_symlinks=False).st_mode
+                name = path.relative_to(folder).as_posix()
+                if stat.S_ISDIR(mode):
+                    waiting.append(path)
+                elif not stat.S_ISREG(mode):
+                    kind = "link" if stat.S_ISLNK(mode) else "device, pipe or socket"
+                    raise ArtifactError(f"{path} is a {kind}; artifacts hold plain files only. Put the file there.")
+                elif entry.name != _FINDER and name not in UNLISTED:
+                    files.append(path)
+    return {path.relative_to(folder).as_posix(): path for path in sorted(files)}
 
 
-def check_size(path: Path) -> None:
+def check_size(path: Path, most_bytes: int = 1 << 28) -> None:
     """Refuse a text that would not fit into memory, before it is read.
 
+    Args:
+        path: the file.
+        most_bytes: by default more than any config or tokenizer has, the largest of which have 30 MB.
+
     Raises:
-        OSError: it is larger than any manifest, config or tokenizer, the largest of which have 30 MB.
+        OSError: it is larger.
     """
-    if path.stat().st_size > _LARGEST_TEXT_BYTES:
+    if path.stat().st_size > most_bytes:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
 
 
@@ -166,7 +177,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a finished artifact: it has no {MANIFEST}. Make it with `pocketbert run`."
         )
     try:
-        check_size(path)
+        check_size(path, _LARGEST_MANIFEST_BYTES)
         return strict.read(Manifest, path.read_bytes())
     except (ValueError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -192,6 +203,8 @@ def load(folder: Path) -> Artifact:
 def _difference(manifest: Manifest, folder: Path) -> str | None:
     """Say how the files differ from the manifest, or return None."""
     found = _plain_files(folder)
+    if len({entry.path for entry in manifest.files}) < len(manifest.files):
+        return "the manifest lists a file twice"
     for entry in manifest.files:
         if entry.path not in found:
             return f"{entry.path} is missing"

@@ -1,6 +1,7 @@
 """JSON read as apps read it: Kotlin's and Swift's parsers take no number for a text, and no key twice."""
 
 import json
+from collections import Counter
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -51,8 +52,7 @@ def parse(content: bytes) -> Any:
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"{twice[:40]}: the key is there more than once")
     return found
 

@@ -79,8 +79,8 @@ def test_a_bundle_holds_what_passed_and_lists_every_byte(whole):
     assert held.left_out == {"litert-int8_dynamic": "its verdict is failed (min_sqnr_db)"}
     on_disk = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
     listed = {entry.path: entry for entry in held.files}
-    # The artifact's own manifest stays here: it is not uploaded.
-    assert on_disk == set(listed) | {BUNDLE, artifact.MANIFEST}
+    # The artifact's own manifest and mark stay here: they are not uploaded.
+    assert on_disk == set(listed) | {BUNDLE, artifact.MANIFEST, artifact.ORIGIN}
     for name, entry in listed.items():
         data = (place / name).read_bytes()
         assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry.sha256, entry.bytes)

@@ -1,6 +1,7 @@
 """Signed folders: keys, what is signed, and that each way to tamper with it is refused for the right reason."""
 
 import json
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,12 @@ def _check_how_it_opens(target: Path, keys: Path) -> None:
         assert isinstance(apart, IsolatedModel)
         one, other = (model.predict(["Where is my parcel?"])[0].vector for model in (here, apart))
         assert one.tobytes() == other.tobytes()
+    # What the signature does not cover is not opened here on its strength.
+    hostile = target.parent / ".cache"
+    shutil.copytree(target, hostile)
+    with pipeline.load(hostile, trusted=[keys / "key.pub"]) as apart:
+        assert isinstance(apart, IsolatedModel)
+    shutil.rmtree(hostile)
     _, stranger = signing.new_key(keys / "stranger")
     with pytest.raises(SignatureRefused, match="not trusted"):
         pipeline.load(target, trusted=[stranger])

@@ -1,13 +1,16 @@
 """`pocketbert mil`: Core ML packages without Core ML."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+
+_T = TypeVar("_T")
 
 app = typer.Typer(
     help="Inspect and run Core ML packages without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -36,12 +39,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a package in the reference interpreter and summarise its outputs."""
-    from pipeline.mil import Interpreter, trial
+    from pipeline.mil import trial
 
-    chosen = trial.precision(precision)
-    found = trial.find(package)
-    interpreter = Interpreter(found, function, precision=chosen, flush_subnormals=flush_subnormals)
-    result = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
+    result = _in_a_worker(trial.run_package, package, inputs, function, precision, flush_subnormals)
     if outputs:
         trial.write_outputs(result, outputs)
     documents.show(as_json, documents.trial_document(result), partial(tables.print_trial, result))
@@ -50,8 +50,16 @@ def run(
 @app.command()
 def ops(package: PackagePath, as_json: AsJson = False) -> None:
     """List a package's operations and weights."""
-    from pipeline import mil
-    from pipeline.mil import listing, trial
+    from pipeline.mil import listing
 
-    content = listing.take(mil.read(trial.find(package)))
+    content = _in_a_worker(listing.read_listing, package)
     documents.show(as_json, documents.listing_document(content), partial(tables.print_listing, content))
+
+
+def _in_a_worker(function: Callable[..., _T], *arguments: object) -> _T:
+    """Call a function that reads somebody's package in a process that may die of it."""
+    from pipeline.convert.private_log import private_log
+    from pipeline.execution.worker import Worker
+
+    with private_log() as log, Worker(log) as worker:
+        return worker.call(function, *arguments)

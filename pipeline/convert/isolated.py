@@ -1,5 +1,6 @@
 """Run a converted file in a process of its own, so that a damaged file cannot take the caller's down."""
 
+import contextlib
 import os
 import tempfile
 import weakref
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from pipeline import artifact
+from pipeline.artifact import Artifact
 from pipeline.convert import opening
 from pipeline.convert.model import Model, Prediction, model_folder
 from pipeline.convert.model import load as load_here
@@ -122,25 +124,27 @@ def load(
         ToolchainError: its runtime is absent, too old, or cannot run here.
         WorkerDied: the runtime crashed or hung on a file in a process of its own.
     """
-    folder = model_folder(Path(path))
+    # A link that leads elsewhere by the time the file is opened leads nowhere new.
+    folder = model_folder(Path(path)).resolve()
     if isolated is None:
-        isolated = not (origin.is_own(folder) or _is_signed(folder, trusted))
-    if isolated:
-        return IsolatedModel(folder, threads=threads)
-    return load_here(folder, threads=threads)
+        found = artifact.load(folder)
+        isolated = not (origin.is_own(found) or _is_signed(found, trusted))
+    return IsolatedModel(folder, threads=threads) if isolated else load_here(folder, threads=threads)
 
 
-def _is_signed(folder: Path, trusted: Sequence[str | Path]) -> bool:
-    """Return whether a trusted key signed the bundle in which a model folder lies.
+def _is_signed(model: Artifact, trusted: Sequence[str | Path]) -> bool:
+    """Return whether a trusted key signed the bundle in which a model folder lies, and the folder as it is.
 
     Raises:
         SignatureRefused: another key did, or something was changed since.
     """
     keys = [signing.read_public_key(Path(key)) for key in trusted]
-    if not keys or not (folder.parent / signing.SIGNATURE).exists():
+    bundle = model.path.parent
+    if not keys or not (bundle / signing.SIGNATURE).exists():
         return False
-    signing.verify(folder.parent, keys, ignored=signing.BESIDE_BUNDLE)
-    return True
+    signed = signing.verify(bundle, keys, ignored=signing.BESIDE_BUNDLE).files
+    names = (artifact.MANIFEST, *(entry.path for entry in model.manifest.files))
+    return all(f"{model.path.name}/{name}" in signed for name in names)
 
 
 def _end(worker: Worker, log: Path) -> None:
@@ -154,6 +158,9 @@ _model: Model | None = None
 
 def _open(folder: Path, threads: int) -> None:
     global _model
+    # A file that asks for all of the memory ends this process, not the one that asked for it.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     # The parent has checked the hashes; what reads a file of anybody's belongs in here.
     opening.check(folder)
     _model = Model(folder, threads=threads)

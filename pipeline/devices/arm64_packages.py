@@ -127,7 +127,7 @@ def _version(package: str) -> str:
 
 
 def _install(requirements: Sequence[str], aside: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", _PYTHON]
     for platform in _PLATFORMS:
         command += ["--platform", platform]

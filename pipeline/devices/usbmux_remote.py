@@ -92,7 +92,7 @@ class RemoteUsbmuxPhone:
 
 
 def _call(name: str, said: Mapping[str, Any], limit_s: float = _LIMIT_S) -> Any:
-    command = [interpreter() or sys.executable, "-m", "pipeline.devices.usbmux_guest"]
+    command = [interpreter() or sys.executable, "-P", "-m", "pipeline.devices.usbmux_guest"]
     # Nothing of this environment but the package itself.
     said = {**said, "version": VERSION}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"} | {"PYTHONPATH": str(_ROOT)}

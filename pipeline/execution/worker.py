@@ -36,6 +36,8 @@ Without them that happens to every gradient of an embedding table.
 """
 
 
+_ROOT = str(Path(__file__).resolve().parents[2])
+"""The folder from which this package was imported."""
 _FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
 
@@ -68,6 +70,7 @@ class Worker:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONWARNINGS": "ignore",
+            "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH")))),
         }
         if threads:
             environment |= {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
@@ -75,7 +78,8 @@ class Worker:
             environment |= _KEEP_MEMORY
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.execution.worker", str(child_end.fileno()), str(os.getpid())],
+                # -P: a `psutil.py` in the folder that the user stands in, or in a model's, is not ours.
+                [sys.executable, "-P", "-m", "pipeline.execution.worker", str(child_end.fileno()), str(os.getpid())],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,

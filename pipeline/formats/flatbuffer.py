@@ -5,6 +5,7 @@ packaged beside them. Source: https://flatbuffers.dev/internals.
 """
 
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,7 @@ def _numbered(entries: list[str]) -> dict[str, int]:
 
 
 def _unsigned(data: memoryview, at: int) -> int:
-    return int.from_bytes(data[at : at + 4], "little")
+    return int(struct.unpack_from("<I", data, at)[0])
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,9 @@ class Table:
             return np.empty(0, scalar) if scalar else []
         start = at + _unsigned(self.data, at)
         count = _unsigned(self.data, start)
+        # A count from a damaged file would be four thousand million tables.
+        if count * np.dtype(scalar or "<u4").itemsize > len(self.data) - start - 4:
+            raise ValueError(f"a vector of {count} elements ends outside of the file")
         if scalar:
             return np.frombuffer(self.data, scalar, count, start + 4)
         return list(self._entries(kind, start + 4, count))

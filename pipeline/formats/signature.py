@@ -8,10 +8,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from pipeline import strict, tasks
+from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError
 from pipeline.schemes import BACKENDS, SCHEMES, OutputKind
 
 SIGNATURE = "signature.json"
+_LARGEST_BYTES = 1 << 20
+_LONGEST = 1 << 16
+"""Most tokens of a row; encoders of today take 8,192."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Every input that a file may take; the first two it must."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -97,6 +101,7 @@ def read(folder: Path) -> Signature:
     """
     path = folder / SIGNATURE
     try:
+        check_size(path, _LARGEST_BYTES)
         signature = strict.read(Signature, path.read_bytes())
     except OSError as error:
         raise ArtifactError(
@@ -116,7 +121,7 @@ def _problems(signature: Signature) -> Iterator[str]:
     Verification judges whether they are true of the file; here no field may lead out of the folder or into a traceback.
     """
     if not _PLAIN.fullmatch(signature.file):
-        yield f"file: {signature.file!r} is not a plain name of a file in this folder"
+        yield f"file: {signature.file[:80]!r} is not a plain name of a file in this folder"
     if signature.backend not in BACKENDS:
         yield f"backend: {signature.backend!r} is not known; there are: {', '.join(BACKENDS)}"
     elif signature.scheme not in SCHEMES or SCHEMES[signature.scheme].support[signature.backend].reason is not None:
@@ -142,7 +147,7 @@ def _problems(signature: Signature) -> Iterator[str]:
 
 
 def _wrong_function(function: Function, output_names: tuple[str, ...]) -> Iterator[str]:
-    if not 1 <= function.min_length <= function.max_length:
+    if not 1 <= function.min_length <= function.max_length <= _LONGEST:
         yield f"it takes {function.min_length} to {function.max_length} tokens"
     names = [tensor.name for tensor in function.inputs]
     if len(set(names)) < len(names) or not set(INPUTS[:2]) <= set(names) <= set(INPUTS):

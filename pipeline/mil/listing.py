@@ -3,9 +3,11 @@
 import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
+from pipeline.mil import trial
 from pipeline.mil.constants import Weight, is_constant, weights
-from pipeline.mil.package import Package, Program
+from pipeline.mil.package import Package, Program, read
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,16 @@ class Listing:
     def duplicate_bytes(self) -> int:
         """Bytes that storing each content once would save."""
         return sum((row.copies - 1) * row.bytes for row in self.duplicates)
+
+
+def read_listing(path: Path) -> Listing:
+    """List the package at a path, see `trial.find`.
+
+    Raises:
+        ArtifactError: the package is damaged.
+        InputError: there is none.
+    """
+    return take(read(trial.find(path)))
 
 
 def take(package: Package) -> Listing:

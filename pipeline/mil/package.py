@@ -191,6 +191,9 @@ def read(path: Path) -> Package:
     if not (path / _MANIFEST).is_file():
         found = "is a folder without" if path.is_dir() else "is a file and has no" if path.exists() else "has no"
         raise InputError(f"{path} is no .mlpackage: it {found} {_MANIFEST}. Name a folder that ends on .mlpackage.")
+    for part in path.rglob("*"):
+        if part.is_symlink() or not (part.is_file() or part.is_dir()):
+            raise ArtifactError(f"{part} is a link, a pipe or a device; packages hold files. Copy the package again.")
     # Core ML loads the root model, whatever else the folder holds.
     model = items(path / _MANIFEST)[1] or path / "Data" / _AUTHOR / _MODEL
     spec = parse(model)
@@ -213,7 +216,7 @@ def items(manifest: Path) -> tuple[tuple[Path, ...], Path | None]:
         paths = {name: PurePosixPath(row["path"]) for name, row in content["itemInfoEntries"].items()}
         root = content.get("rootModelIdentifier")
         named = None if root is None else paths[root]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{manifest} is no package manifest: {error!r}. Convert the model again.") from error
     if any(path.is_absolute() or ".." in path.parts for path in paths.values()):
         raise ArtifactError(f"{manifest} names files outside of the package; it is damaged.")

@@ -76,6 +76,25 @@ def find(path: Path) -> Path:
     raise InputError(f"{path} is no {SUFFIX} and no folder that holds one.")
 
 
+def run_package(path: Path, inputs: Path, function: str | None, name: str, flush_subnormals: bool) -> Trial:
+    """Run a package on arrays from a file.
+
+    Args:
+        path: a package, or a folder that holds one, see `find`.
+        inputs: the .npz file.
+        function: the package's default one if None.
+        name: a precision.
+        flush_subnormals: see `Interpreter`.
+
+    Raises:
+        ArtifactError: the package is damaged.
+        InputError: package, function, precision or inputs are not there, or do not fit.
+    """
+    chosen = precision(name)
+    interpreter = Interpreter(find(path), function, precision=chosen, flush_subnormals=flush_subnormals)
+    return run(interpreter, read_inputs(inputs), precision=chosen)
+
+
 def precision(name: str) -> Precision:
     """Return a precision by name.
 

@@ -130,7 +130,15 @@ class Encoder:
         return str(self._tokenizer.to_str())
 
     def _encoding(self, first: str, second: str | None) -> Encoding:
-        return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
+        try:
+            return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
+        except BaseException as error:
+            # A pattern of tokenizer.json that takes too many steps is no `Exception`, so callers would not catch it.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise ArtifactError(
+                f"tokenizer.json gave up on a text: {str(error)[:200]}. Copy the model again."
+            ) from error
 
     def _check_room(self, question: str, stride: int) -> None:
         try:

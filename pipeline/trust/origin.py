@@ -10,9 +10,10 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from pathlib import Path
 
-from pipeline.artifact import MANIFEST, ORIGIN
+from pipeline.artifact import ORIGIN, Artifact, Manifest, digest_of, read_manifest
 
 _KEY_BYTES = 32
 _MARK_BYTES = 64
@@ -21,22 +22,39 @@ _MARK_BYTES = 64
 def mark(folder: Path) -> None:
     """Mark a finished artifact as made here; nothing is written where there is no place for the key."""
     with contextlib.suppress(OSError, RuntimeError):
-        place = folder / ORIGIN
-        place.write_text(_mac(_key(), folder), encoding="ascii")
+        (folder / ORIGIN).write_text(_mac(_key(), read_manifest(folder)), encoding="ascii")
 
 
-def is_own(folder: Path) -> bool:
-    """Return whether this user's store made a folder whose files are as its manifest says, see `artifact.load`."""
+def is_own(artifact: Artifact) -> bool:
+    """Return whether this user's store made an artifact, which `artifact.load` has found to be as its manifest says."""
     try:
-        with (folder / ORIGIN).open("rb") as handle:
-            found = handle.read(_MARK_BYTES + 1)
-        return hmac.compare_digest(found, _mac(_key(), folder).encode())
+        found = _read_plain(artifact.path / ORIGIN, _MARK_BYTES)
+        return hmac.compare_digest(found, _mac(_key(), artifact.manifest).encode())
     except (OSError, RuntimeError):
         return False
 
 
-def _mac(key: bytes, folder: Path) -> str:
-    return hmac.new(key, (folder / MANIFEST).read_bytes(), hashlib.sha256).hexdigest()
+def _mac(key: bytes, manifest: Manifest) -> str:
+    return hmac.new(key, digest_of(manifest.model_dump(mode="json")).encode(), hashlib.sha256).hexdigest()
+
+
+def _read_plain(path: Path, size: int, *, owned: bool = False) -> bytes:
+    """Read a regular file of this many bytes.
+
+    Args:
+        path: the file; a link, a pipe or a device is refused, and not waited for.
+        size: number of bytes.
+        owned: whether it has to be this user's, and nobody else's to read or write.
+
+    Raises:
+        OSError: it is something else, or cannot be read.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
+        found = os.fstat(handle.fileno())
+        private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size or (owned and not private):
+            raise OSError(f"{path} is not a private file of {size} bytes; remove it")
+        return handle.read(size)
 
 
 def _key() -> bytes:
@@ -46,12 +64,12 @@ def _key() -> bytes:
         OSError: the user has no folder that can be written.
         RuntimeError: the user has no home.
     """
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    place = Path(state) / "pocketbert" / "origin.key"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored: https://specifications.freedesktop.org/basedir-spec.
+    folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    place = folder / "pocketbert" / "origin.key"
     with contextlib.suppress(FileNotFoundError):
-        key = place.read_bytes()
-        if len(key) == _KEY_BYTES:
-            return key
+        return _read_plain(place, _KEY_BYTES, owned=True)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     aside = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
@@ -62,7 +80,4 @@ def _key() -> bytes:
             os.link(aside, place)
     finally:
         aside.unlink(missing_ok=True)
-    key = place.read_bytes()
-    if len(key) != _KEY_BYTES:
-        raise OSError(f"{place} is no key; remove it")
-    return key
+    return _read_plain(place, _KEY_BYTES, owned=True)
