@@ -61,8 +61,8 @@ def judged(one: Checkpoint, expected: QuantiseRequest) -> GateResult:
     """Return the gate of a checkpoint."""
     scheme = SCHEMES[one.scheme]
     student = Expected.read(one.student, model_structure(load_checkpoint(one.student, tasks.get(TASK))))
-    rewritten, held = quantised_checkpoint.read(one.folder, scheme, half=False)
-    return quantised_checkpoint.check(one.folder, one.student, student, rewritten, held, scheme, expected)
+    rewritten, weights = quantised_checkpoint.read(one.folder, scheme, half=False)
+    return quantised_checkpoint.check(one.folder, one.student, student, rewritten, weights, scheme, expected)
 
 
 @pytest.mark.parametrize("scheme", ["int4_dynamic", "int8_static", "palettize_4bit"])
@@ -208,7 +208,7 @@ def test_two_tensors_that_are_exchanged_fail(scheme: str, trained: bool, copied:
     """Whatever training may do to a weight, zeros are nearer to the student's than another one of its linears."""
     one = copied(scheme)
     student = Expected.read(one.student, model_structure(load_checkpoint(one.student, tasks.get(TASK))))
-    rewritten, held = quantised_checkpoint.read(one.folder, SCHEMES[scheme], half=False)
+    rewritten, weights = quantised_checkpoint.read(one.folder, SCHEMES[scheme], half=False)
     query, key = (
         next(
             name
@@ -217,10 +217,10 @@ def test_two_tensors_that_are_exchanged_fail(scheme: str, trained: bool, copied:
         )
         for path in (QUERY, QUERY.replace("query", "key"))
     )
-    assert not differing(student, rewritten, held, SCHEMES[scheme], trained=trained)
+    assert not differing(student, rewritten, weights, SCHEMES[scheme], trained=trained)
     others = {query: rewritten.tensors[key], key: rewritten.tensors[query]}
     tensors = {**rewritten.tensors, **others}
-    turned = held and {**held, query: held[key], key: held[query]}
+    turned = weights and {**weights, query: weights[key], key: weights[query]}
     said = differing(student, replace(rewritten, tensors=tensors), turned, SCHEMES[scheme], trained=trained)
     assert len(said) == 2
     assert f"{QUERY}.weight" in said[0]
@@ -230,14 +230,14 @@ def test_two_tensors_that_are_exchanged_fail(scheme: str, trained: bool, copied:
 def test_the_weights_of_another_student_fail(scheme: str, copied: Callable[[str], Checkpoint]) -> None:
     one = copied(scheme)
     student = Expected.read(one.student, model_structure(load_checkpoint(one.student, tasks.get(TASK))))
-    rewritten, held = quantised_checkpoint.read(one.folder, SCHEMES[scheme], half=False)
+    rewritten, weights = quantised_checkpoint.read(one.folder, SCHEMES[scheme], half=False)
     generator = np.random.default_rng(3)
     drawn = {
         name: (values if values.ndim < 2 else generator.permuted(values)).astype(np.float32)
         for name, values in student.tensors.items()
     }
     matrices = sum(values.ndim == 2 for values in drawn.values())
-    said = differing(replace(student, tensors=drawn), rewritten, held, SCHEMES[scheme], trained=True)
+    said = differing(replace(student, tensors=drawn), rewritten, weights, SCHEMES[scheme], trained=True)
     assert len(said) >= matrices - 1
 
 

@@ -59,14 +59,14 @@ class Made:
 
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
-        held = executorch.structure(file or self.file)
+        structure_read = executorch.structure(file or self.file)
         reference = Expected.read(self.student, model_structure(load_checkpoint(self.student, get(self.task))))
         rewritten, row = quantised_checkpoint.read_weights(self.quantised), SCHEMES[SCHEME]
-        checked = structure.check(held, rewritten, SCHEME, "executorch", functions=1)
+        checked = structure.check(structure_read, rewritten, SCHEME, "executorch", functions=1)
         assert not differing(reference, rewritten, self.integers, row)
         gates = [
             *checked.gates,
-            quantised_checkpoint.check_stored(held, checked.followed, self.integers, row, "float32"),
+            quantised_checkpoint.check_stored(structure_read, checked.followed, self.integers, row, "float32"),
         ]
         return {gate.name: gate for gate in gates}
 
@@ -193,9 +193,9 @@ def check_bit_for_bit(file: Path, expected: Mapping[str, Integers]) -> None:
 def test_a_clean_file_passes_every_gate(made: Made) -> None:
     assert verify.read_parity(made.file.parents[1] / "parity").verdict == "passed"
     assert not made.failed()
-    held = executorch.structure(made.file)
-    assert held.arithmetic.count("float") == 1, "the head, of fewer numbers than become integers"
-    assert held.arithmetic.count("dynamic_int8") == sum(one.bits == 4 for one in made.integers.values()) - (
+    structure_read = executorch.structure(made.file)
+    assert structure_read.arithmetic.count("float") == 1, "the head, of fewer numbers than become integers"
+    assert structure_read.arithmetic.count("dynamic_int8") == sum(one.bits == 4 for one in made.integers.values()) - (
         made.integers[f"bert.{WORDS}"].bits == 4
     )
 

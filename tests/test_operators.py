@@ -40,7 +40,7 @@ def worker_pool() -> Iterator[WorkerPool]:
 
 
 @dataclass(frozen=True)
-class Held:
+class ReadBack:
     """A file of the tiny line, read back, and what is expected of it."""
 
     stored: Structure
@@ -48,13 +48,13 @@ class Held:
     file: Path
 
 
-def read(line: TinyLine, name: str) -> Held:
+def read(line: TinyLine, name: str) -> ReadBack:
     folder = line.folder / name / "model"
     claimed = signature.read(folder)
     known = reference.read(line.folder / f"reference-{claimed.max_length}")
     expected = Expected.read(line.folder / "student", known.checkpoint)
     file = folder / claimed.file
-    return Held(formats.get(claimed.backend).structure(file), expected, file)
+    return ReadBack(formats.get(claimed.backend).structure(file), expected, file)
 
 
 def judged(stored: Structure, expected: Expected, name: str) -> dict[str, GateResult]:
@@ -68,9 +68,9 @@ def judged(stored: Structure, expected: Expected, name: str) -> dict[str, GateRe
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_conversion_has_no_operator_that_none_may_have(name: str, tiny_line: TinyLine) -> None:
-    held = read(tiny_line, name)
-    assert held.stored.denied == ()
-    assert judged(held.stored, held.expected, name)["operators"].passed
+    read_back = read(tiny_line, name)
+    assert read_back.stored.denied == ()
+    assert judged(read_back.stored, read_back.expected, name)["operators"].passed
 
 
 LITERT = (
@@ -84,14 +84,16 @@ LITERT = (
 
 @pytest.mark.parametrize(("kind", "why"), LITERT)
 def test_in_litert_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_path: Path) -> None:
-    held = read(tiny_line, "litert-fp32")
-    model, contents = read_model(held.file)
+    read_back = read(tiny_line, "litert-fp32")
+    model, contents = read_model(read_back.file)
     softmax = kinds_of(model).index(schema.BuiltinOperator.SOFTMAX)
     code: Any = model.operatorCodes[softmax]
     code.builtinCode = getattr(schema.BuiltinOperator, kind)
     code.deprecatedBuiltinCode = min(code.builtinCode, 127)
     write_model(model, contents, tmp_path / "model.tflite")
-    gate = judged(formats.get("litert").structure(tmp_path / "model.tflite"), held.expected, "litert-fp32")["operators"]
+    gate = judged(formats.get("litert").structure(tmp_path / "model.tflite"), read_back.expected, "litert-fp32")[
+        "operators"
+    ]
     assert not gate.passed
     assert f"{kind}, which is {why}" in gate.detail
 
@@ -123,12 +125,12 @@ EXECUTORCH = (("acme::embedding", "a custom operator"), ("aten::rand", "randomne
 
 @pytest.mark.parametrize(("kind", "why"), EXECUTORCH)
 def test_in_executorch_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_path: Path) -> None:
-    held = read(tiny_line, "executorch-fp32")
+    read_back = read(tiny_line, "executorch-fp32")
 
     clean = b"aten::embedding\0"
     old, new = (struct.pack("<I", len(name)) + name.ljust(len(clean), b"\0") for name in (clean[:-1], kind.encode()))
-    file = edited_bytes(held.file, old, new, tmp_path / "model.pte")
-    gate = judged(formats.get("executorch").structure(file), held.expected, "executorch-fp32")
+    file = edited_bytes(read_back.file, old, new, tmp_path / "model.pte")
+    gate = judged(formats.get("executorch").structure(file), read_back.expected, "executorch-fp32")
     assert not gate["operators"].passed
     assert f"{kind}, which is {why}" in gate["operators"].detail
 

@@ -74,20 +74,20 @@ def rewrite(place: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_a_bundle_holds_what_passed_and_lists_every_byte(whole):
     line = whole
-    place, held = made(line)
-    assert [member.target for member in held.targets] == PASSED
-    assert held.left_out == {"litert-int8_dynamic": "its verdict is failed (min_sqnr_db)"}
+    place, bundle = made(line)
+    assert [member.target for member in bundle.targets] == PASSED
+    assert bundle.left_out == {"litert-int8_dynamic": "its verdict is failed (min_sqnr_db)"}
     on_disk = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
-    listed = {entry.path: entry for entry in held.files}
+    listed = {entry.path: entry for entry in bundle.files}
     # The artifact's own manifest and mark stay here: they are not uploaded.
     assert on_disk == set(listed) | {BUNDLE, artifact.MANIFEST, artifact.ORIGIN}
     for name, entry in listed.items():
         data = (place / name).read_bytes()
         assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry.sha256, entry.bytes)
-    for member in held.targets:
+    for member in bundle.targets:
         names = {path.name for path in (place / member.target).iterdir()}
         assert names >= {member.file, "tokenizer.json", "signature.json", "golden.json", "parity.json", "manifest.json"}
-        own = [entry.bytes for entry in held.files if entry.path.startswith(f"{member.target}/")]
+        own = [entry.bytes for entry in bundle.files if entry.path.startswith(f"{member.target}/")]
         assert member.bytes == sum(own)
 
 
@@ -106,19 +106,19 @@ def test_a_bundle_is_kept_until_something_changes(line):
     before = (place / BUNDLE).stat().st_ino
     assert (made(line)[0] / BUNDLE).stat().st_ino == before
     rewrite(line.folder / "litert-fp32" / "parity", lambda values: values["reasons"].append("seen again"))
-    _, held = made(line)
-    assert "seen again" in held.targets[0].reasons
+    _, bundle = made(line)
+    assert "seen again" in bundle.targets[0].reasons
     parity = place / "litert-fp32" / "parity.json"
     assert "seen again" in parity.read_text()
 
 
 @pytest.mark.parametrize("name", ["README.md", "litert-fp32/manifest.json", "litert-fp32/model.tflite"])
 def test_a_bundle_that_was_changed_is_made_again(name, line):
-    place, held = made(line)
+    place, bundle = made(line)
     before = (place / name).read_bytes()
     (place / name).write_bytes(b"{}")
     (place / "notes.txt").write_text("mine")
-    assert made(line)[1] == held
+    assert made(line)[1] == bundle
     assert (place / name).read_bytes() == before
     assert not (place / "notes.txt").exists()
 
@@ -126,8 +126,8 @@ def test_a_bundle_that_was_changed_is_made_again(name, line):
 def test_a_target_that_failed_is_left_out_next_time(line):
     place, _ = made(line)
     rewrite(line.folder / "litert-fp32" / "parity", lambda values: values.update(verdict="failed"))
-    _, held = made(line)
-    assert [member.target for member in held.targets] == ["executorch-fp32"]
+    _, bundle = made(line)
+    assert [member.target for member in bundle.targets] == ["executorch-fp32"]
     assert not (place / "litert-fp32").exists()
 
 
@@ -137,15 +137,15 @@ def not_run(values: dict[str, Any]) -> None:
 
 def test_what_was_not_run_needs_the_flag_and_says_so(line):
     rewrite(line.folder / "litert-fp32" / "parity", not_run)
-    _, held = made(line)
-    assert held.left_out["litert-fp32"].startswith("it was not run")
+    _, bundle = made(line)
+    assert bundle.left_out["litert-fp32"].startswith("it was not run")
     with pytest.raises(GateFailed, match=r"litert-fp32 is not pushed: it was not run.*no op foo"):
         made(line, "litert:fp32")
-    place, held = made(line, allow_not_run=True)
-    assert held.targets[0].verdict == "not_run"
+    place, bundle = made(line, allow_not_run=True)
+    assert bundle.targets[0].verdict == "not_run"
     assert "**`litert-fp32` was not run**: no op foo" in (place / "README.md").read_text()
-    place, held = made(line, "litert:fp32", allow_not_run=True)
-    assert [member.verdict for member in held.targets] == ["not_run"]
+    place, bundle = made(line, "litert:fp32", allow_not_run=True)
+    assert [member.verdict for member in bundle.targets] == ["not_run"]
 
 
 def test_nothing_that_may_go_is_a_failed_gate(line):
@@ -211,7 +211,7 @@ def test_the_card_has_front_matter_and_every_figure_of_the_records(whole):
     line = whole
     from huggingface_hub import ModelCard
 
-    place, held = made(line)
+    place, bundle = made(line)
     text = (place / "README.md").read_text()
     front = ModelCard.load(place / "README.md").data.to_dict()
     assert front["pipeline_tag"] == "sentence-similarity"
@@ -221,7 +221,7 @@ def test_the_card_has_front_matter_and_every_figure_of_the_records(whole):
     assert not {"license", "base_model"} & set(front)
     assert "the checkpoint states none" in text
     assert "**The weights are random.**" in text
-    for member in held.targets:
+    for member in bundle.targets:
         parity = verify.read_parity(line.folder / member.target / "parity")
         assert parity.measures
         assert parity.evaluator
@@ -391,8 +391,8 @@ def test_create_makes_a_private_repository_and_a_branch(whole, hub):
 
 @pytest.fixture
 def one_bundle(whole: TinyLine) -> tuple[push.PushedBundle, Bundle]:
-    place, held = made(whole)
-    return push.PushedBundle.of(place, held, PLACE, "main"), held
+    place, bundle = made(whole)
+    return push.PushedBundle.of(place, bundle, PLACE, "main"), bundle
 
 
 @pytest.fixture
@@ -452,10 +452,10 @@ def test_an_absent_branch_and_a_refused_card_are_said(one_bundle, client, hub):
 
 
 def test_what_is_uploaded_was_verified_thoroughly(line, client):
-    place, held = made(line)
+    place, bundle = made(line)
     client()
     with pytest.raises(InputError, match=r"litert-fp32, executorch-fp32: .* Run `pocketbert verify tiny --thorough`"):
-        push.upload(push.PushedBundle.of(place, held, PLACE, "main"), held, private=False, create=False)
+        push.upload(push.PushedBundle.of(place, bundle, PLACE, "main"), bundle, private=False, create=False)
 
 
 def test_a_failed_target_is_not_uploaded_even_if_a_bundle_lists_it(one_bundle, client):

@@ -272,29 +272,31 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
     assert verify.read_parity(static_line / target / "parity").verdict == "passed"
     backend, scheme = target.split("-")
     stored = formats.get(backend)
-    held = stored.structure(static_line / target / "model" / stored.FILE)
-    functions = len(held.uses)
+    structure_read = stored.structure(static_line / target / "model" / stored.FILE)
+    functions = len(structure_read.uses)
     rows = [row for row in ranges.read(static_line / f"quantised-{scheme}").linears if row.input is not None]
     assert not any("classifier" in row.path for row in rows)
     due = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
-    assert sorted(held.static_scales) == sorted(due * functions)
-    assert held.arithmetic.count("static_int8") == len(rows) * functions
-    assert set(held.arithmetic) == {"static_int8", "float"}
+    assert sorted(structure_read.static_scales) == sorted(due * functions)
+    assert structure_read.arithmetic.count("static_int8") == len(rows) * functions
+    assert set(structure_read.arithmetic) == {"static_int8", "float"}
 
 
 @pytest.mark.parametrize("target", STATIC_FILES)
 def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: Path) -> None:
     """By one gate alone: the control is in single precision, and the outputs hardly move."""
     backend, scheme = target.split("-")
-    held = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
+    structure_read = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
     expected = quantised_checkpoint.read_weights(static_line / f"quantised-{scheme}")
-    functions = len(held.uses)
-    clean = structure.check(held, expected, scheme, backend, functions=functions).gates
+    functions = len(structure_read.uses)
+    clean = structure.check(structure_read, expected, scheme, backend, functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
-    (steps,) = [one for one in held.static_scales[3:4] if len(one) == 4]
+    (steps,) = [one for one in structure_read.static_scales[3:4] if len(one) == 4]
     scale, zero, made, made_zero = steps
     for other in ((scale * (1 + 1e-6), zero, made, made_zero), (scale, zero + 1, made, made_zero)):
-        changed = replace(held, static_scales=(*held.static_scales[:3], other, *held.static_scales[4:]))
+        changed = replace(
+            structure_read, static_scales=(*structure_read.static_scales[:3], other, *structure_read.static_scales[4:])
+        )
         failed = [
             gate
             for gate in structure.check(changed, expected, scheme, backend, functions=functions).gates
@@ -308,19 +310,23 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
 def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None:
     """Half a step of the products is what rounding explains."""
     backend, scheme = target.split("-")
-    held = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
+    structure_read = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
     expected = quantised_checkpoint.read_weights(static_line / f"quantised-{scheme}")
     (bias,) = (one for name, one in expected.tensors.items() if re.search(r"layer\.1\.output\.dense.*bias$", name))
     number = min(
-        (n for n, one in enumerate(held.constants) if one.values.squeeze().shape == bias.shape),
-        key=lambda n: float(np.abs(held.constants[n].values.squeeze() - bias).sum()),
+        (n for n, one in enumerate(structure_read.constants) if one.values.squeeze().shape == bias.shape),
+        key=lambda n: float(np.abs(structure_read.constants[n].values.squeeze() - bias).sum()),
     )
-    values = held.constants[number].values.copy()
+    values = structure_read.constants[number].values.copy()
     values.reshape(-1)[5] += 0.01
-    constants = list(held.constants)
+    constants = list(structure_read.constants)
     constants[number] = replace(constants[number], values=values)
     gates = structure.check(
-        replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.uses)
+        replace(structure_read, constants=tuple(constants)),
+        expected,
+        scheme,
+        backend,
+        functions=len(structure_read.uses),
     ).gates
     assert "weights" in [gate.name for gate in gates if not gate.passed]
 

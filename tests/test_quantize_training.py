@@ -155,9 +155,9 @@ def test_training_brings_a_student_nearer(
     (query,) = [name for name in before if name.endswith(query)]
     assert not torch.equal(before[query], after[query])
     if scheme != "int8_static":
-        held = integers.read(out)
-        assert held.keys() == integers.read(expected.quantised).keys()
-        assert all(np.array_equal(one.dense(), after[name].numpy()) for name, one in held.items())
+        integer_weights = integers.read(out)
+        assert integer_weights.keys() == integers.read(expected.quantised).keys()
+        assert all(np.array_equal(one.dense(), after[name].numpy()) for name, one in integer_weights.items())
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(

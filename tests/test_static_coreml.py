@@ -72,7 +72,7 @@ def file_of(made: Path) -> Path:
     return made / TARGET / "model" / formats.get("coreml").FILE
 
 
-def held(made: Path) -> Structure:
+def structure_of(made: Path) -> Structure:
     return formats.get("coreml").structure(file_of(made))
 
 
@@ -98,7 +98,7 @@ def test_linears_read_the_ranges_that_were_found(which: str, request: pytest.Fix
     """Every gate of an ordinary verdict holds, the control among them; what follows is read from the file again."""
     folder = request.getfixturevalue(which)
     assert verify.read_parity(folder / TARGET / "parity").verdict == "passed"
-    stored, rows = held(folder), found_by_calibration(folder)
+    stored, rows = structure_of(folder), found_by_calibration(folder)
     due = [row.input.scale_and_zero_point(half=True) for row in rows if row.input]
     assert sorted(stored.static_scales) == sorted(due * len(stored.uses))
     assert Counter(stored.arithmetic)["static_int8"] == len(due) * len(stored.uses)
@@ -112,7 +112,7 @@ def test_linears_read_the_ranges_that_were_found(which: str, request: pytest.Fix
 
 def test_a_head_multiplies_floats(made: Path) -> None:
     assert not any("classifier" in row.path for row in found_by_calibration(made))
-    assert set(held(made).arithmetic) == {"static_int8", "float"}
+    assert set(structure_of(made).arithmetic) == {"static_int8", "float"}
 
 
 @pytest.mark.full
@@ -121,12 +121,12 @@ def test_what_is_never_below_zero_has_unsigned_codes(older: Path) -> None:
     package = mil.read(file_of(older))
     operations = package.program(package.functions[0]).operations
     assert "uint8" in {one.outputs[0].type.dtype.name for one in operations if one.kind == "quantize"}  # type: ignore[union-attr]
-    assert -128 in [zero for _, zero, *_ in held(older).static_scales]
+    assert -128 in [zero for _, zero, *_ in structure_of(older).static_scales]
 
 
 def test_another_range_fails(made: Path) -> None:
     """By one gate alone: the control is in single precision, and the outputs hardly move."""
-    stored = held(made)
+    stored = structure_of(made)
     expected = quantised_checkpoint.read_weights(made / f"quantised-{SCHEME}", half=True)
     functions = len(stored.uses)
     clean = structure.check(stored, expected, SCHEME, "coreml", functions=functions).gates
@@ -143,7 +143,7 @@ def test_another_range_fails(made: Path) -> None:
 
 
 def test_a_weight_or_a_bias_that_is_off_fails(made: Path) -> None:
-    stored = held(made)
+    stored = structure_of(made)
     expected = quantised_checkpoint.read_weights(made / f"quantised-{SCHEME}", half=True)
     for pattern in (r"layer\.1\.output\.dense.*bias$", r"layer\.1\.output\.dense.*weight$"):
         (due,) = (one for name, one in expected.tensors.items() if re.search(pattern, name) and "gain" not in name)
