@@ -81,9 +81,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("margins"):
         config.pluginmanager.register(Margins(config))
     os.environ[_SEED_SHIFT] = str(config.getoption("seed_shift"))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
-    if workers:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, host.usable_cores() // workers)))
+    # Set before a worker begins, which imports NumPy before it comes here: OpenBLAS counts its threads at import.
+    if workers := config.getoption("numprocesses", None):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(name, str(max(1, host.usable_cores() // workers)))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

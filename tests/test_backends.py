@@ -146,10 +146,8 @@ def test_file_is_the_same_model(target: Target, tiny_file: TinyFile) -> None:
     check_against_truth(made, target, folder)
 
 
-SAMPLE = [
-    ("distilbert", "classification", Target("litert", "int8_dynamic")),
-    ("albert", "classification", Target("litert", "fp32")),
-]
+# `test_shapes` takes a classifier of ALBERT through LiteRT.
+SAMPLE = [("distilbert", "classification", Target("litert", "int8_dynamic"))]
 EVERY = [
     (architecture, task, target)
     for architecture in ("bert", "distilbert", "albert")

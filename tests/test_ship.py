@@ -312,7 +312,7 @@ def test_what_is_of_other_inputs_than_the_recipe_has_now_goes_only_when_told(
     ]
     place = ["me/tiny"] if verb == "push" else []
     assert command_here(verb, line.recipe, *place, *arguments).rc == 0
-    line.recipe.write_text(line.recipe.read_text().replace("    16,\n", ""))
+    line.recipe.write_text(line.recipe.read_text().replace("    8,\n", ""))
     refused = command_here(verb, line.recipe, *place, *arguments)
     assert refused.rc == 2
     assert "with other inputs than the recipe has now (" in refused.stderr

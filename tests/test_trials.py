@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import trials_tiny
 from conftest import REPOSITORY, environment
+from warm import session
 
 from benchmarks import (
     ablation_page,
@@ -77,7 +78,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., P
     texts = sorted({text.first.replace("\n", " ") for text in verification_texts()})
     (root / "plain.txt").write_text("\n".join(texts), encoding="utf-8")
     table = trials_tiny.table(root, tiny_student("bert", "embedding"))
-    assert trials_command.main(table, trials_tiny.page, None, ["--only", "whole"]) == 0
+    with pytest.MonkeyPatch.context() as patch, session().lent(patch):
+        assert trials_command.main(table, trials_tiny.page, None, ["--only", "whole"]) == 0
     return table
 
 

@@ -382,10 +382,10 @@ def test_a_trimmed_student_goes_through_the_command(command_here: Callable[..., 
         student={"source": "source", "random_weights": True},
         verify={"datasets": ["none"]},
         convert={"sequence_lengths": [16]},
-        targets={"executorch": {"schemes": ["fp32"]}},
+        targets={"litert": {"schemes": ["fp32"]}},
     )
     outcome = command_here("verify", recipe, "--json")
-    assert outcome.document["verdicts"] == {"executorch-fp32": "passed"}, outcome.stdout
+    assert outcome.document["verdicts"] == {"litert-fp32": "passed"}, outcome.stdout
 
 
 @pytest.mark.full
