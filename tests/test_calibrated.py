@@ -24,7 +24,8 @@ from pipeline.quantize.stage import QuantiseRequest
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Encoder
-from pipeline.verify import fitting, quantised_checkpoint
+from pipeline.verify import quantised_checkpoint
+from pipeline.verify import ranges as ranges_gate
 from pipeline.verify.quantised_weights import differing
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
@@ -280,6 +281,6 @@ def test_a_range_has_to_fit_what_its_linear_reads(
     change(one)
     encoder = Encoder.from_folder(one.student, 32)
     rows = [encoder.encode(text) for text in ("A dog runs.", "Two cats sleep on the old sofa.", "Prices fell by 3 %.")]
-    gate = fitting.check(one.folder, TASK, rows, outputs=True)
+    gate = ranges_gate.check(one.folder, TASK, rows, outputs=True)
     assert gate.passed == passes, gate.detail
     assert passes or f"{_OUTPUT} reads is" in gate.detail

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chosen_coreml import (
+from conftest import Outcome, recipe_file
+from damage import edit_coreml
+from faults import students
+from faults.settings import SETTINGS, Setting
+from quantised_coreml import (
     EIGHT,
     LENGTHS,
     QUERY,
@@ -24,10 +28,6 @@ from chosen_coreml import (
     with_some_of_eight_bits,
     with_tables_of_four_bits,
 )
-from conftest import Outcome, recipe_file
-from damage import edit_coreml
-from faults import students
-from faults.settings import SETTINGS, Setting
 from store import Store
 from test_backends import converting
 

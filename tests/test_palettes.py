@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from chosen_coreml import LENGTHS, QUERY, WORDS, Made, decode, decompressed, flip, make_file
 from conftest import Outcome, recipe_file
+from quantised_coreml import LENGTHS, QUERY, WORDS, Made, decode, decompressed, flip, make_file
 from store import Store
 from test_backends import converting
 

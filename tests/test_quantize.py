@@ -21,7 +21,7 @@ from store import Store
 from torch import nn
 
 from pipeline import formats, tasks
-from pipeline.checkpoint import gains, ranges
+from pipeline.checkpoint import ranges, smoothquant
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.checkpoint.ranges import Range, scale_and_zero_point
@@ -454,9 +454,9 @@ def test_a_rewritten_checkpoint_is_the_student(quantised: tuple[Path, Path]) -> 
 def test_equal_gains_are_equal_files(tmp_path: Path) -> None:
     """In processes of their own, since what orders the entries of a file is drawn in each."""
     code = (
-        "import sys, torch; from pathlib import Path; from pipeline.checkpoint import gains;"
+        "import sys, torch; from pathlib import Path; from pipeline.checkpoint import smoothquant;"
         "names = [f'layer.{number}' for number in range(20)];"
-        "gains.write({'first.input_gain': torch.ones(4)}, dict.fromkeys(names, 'first'), Path(sys.argv[1]))"
+        "smoothquant.write({'first.input_gain': torch.ones(4)}, dict.fromkeys(names, 'first'), Path(sys.argv[1]))"
     )
     written = []
     for name in ("one", "other"):
@@ -471,11 +471,11 @@ def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Pa
     """In a weight and in a gain: the structure is taken anew, as by one who hides it."""
     source, out = quantised
     tensors = load_file(out / file)
-    groups = (gains.read(out) or ({}, {}))[1]
+    groups = (smoothquant.read(out) or ({}, {}))[1]
     name = next(one for one in tensors if "query.weight" in one or one.endswith("input_gain"))
     tensors[name].view(-1)[7] *= 1.01
     if file == GAINS:
-        gains.write(tensors, groups, out)
+        smoothquant.write(tensors, groups, out)
     else:
         save_file(tensors, out / file, metadata={"format": "pt"})
     found = model_structure(load_checkpoint(out, tasks.get("embedding")))
@@ -499,7 +499,7 @@ def test_gains_that_do_not_fit_are_refused(
     change: dict[str, torch.Tensor], said: str, tiny_student: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "changed"))
-    gains.write(change, {}, folder)
+    smoothquant.write(change, {}, folder)
     with pytest.raises(StudentError, match=r".*") as caught:
         load_checkpoint(folder, tasks.get("embedding"))
     assert said in str(caught.value)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chosen_coreml import operations
 from conftest import Outcome, recipe_file, run_command_here
 from damage import edit_coreml
 from faults import students
 from faults.students import few
+from quantised_coreml import operations
 from store import Store
 
 from pipeline import formats, mil

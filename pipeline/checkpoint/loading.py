@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipeline import architectures, heads
-from pipeline.checkpoint import gains, shapes
+from pipeline.checkpoint import shapes, smoothquant
 from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
 from pipeline.tasks import Task
@@ -71,9 +71,9 @@ def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
     _check_left_over(model, info.get("unexpected_keys", ()), shapes.name_of(checkpoint))
     _check_class(config, task, shapes.name_of(checkpoint))
     if isinstance(checkpoint, Path):
-        stored = gains.read(checkpoint)
+        stored = smoothquant.read(checkpoint)
         if stored is not None:
-            gains.insert(model, *stored)
+            smoothquant.insert(model, *stored)
         if not is_finite(model):
             raise StudentError(f"{checkpoint} holds NaN or infinite weights.")
     return model.eval()

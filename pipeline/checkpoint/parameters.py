@@ -31,7 +31,7 @@ _ACTIVATIONS = {
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
 """Names by function."""
 _AFFINE = (*architectures.PLAIN_NORMS, "Gain")
-"""Names of module classes with only a weight and a bias: some architectures' norms, and `checkpoint.gains.Gain`."""
+"""Names of module classes with only a weight and a bias: norms, and `checkpoint.smoothquant.Gain`."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 FILE = "ranges.json"
 INPUT_GAIN, INNER, OUTPUT_GAIN = "input_gain", "linear", "output_gain"
-"""Parts of a `gains.ScaledLinear`, as they are called behind the path of the linear that it wraps."""
+"""Parts of a `smoothquant.ScaledLinear`, as they are called behind the path of the linear that it wraps."""
 Range = tuple[float, float]
 """Lowest and highest activation value that int8 does not clip; zero lies between them."""
 STEPS = 255

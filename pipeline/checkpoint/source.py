@@ -31,7 +31,7 @@ PALETTES = "palettes.safetensors"
 CODES = "integers.safetensors"
 """The file that a checkpoint has whose weights were rounded to few bits, see `checkpoint.integers`."""
 GAINS = "gains.safetensors"
-"""The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.gains`."""
+"""The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.smoothquant`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"

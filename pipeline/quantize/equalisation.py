@@ -157,7 +157,7 @@ def _of_outputs(
 
 
 def apply(linears: Sequence[nn.Linear], found: Equalised) -> None:
-    """Divide the weights and biases of a group's linears by the scales that `checkpoint.gains` puts around them."""
+    """Divide the weights and biases of a group's linears by the scales of `checkpoint.smoothquant`."""
     with torch.no_grad():
         for linear, after in zip(linears, found.output_gains, strict=True):
             if found.input_gain is not None:

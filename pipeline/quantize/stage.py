@@ -162,7 +162,7 @@ def _equalise(
     """Put scales around a model's linears, and write the checkpoint; see `make`."""
     import torch
 
-    from pipeline.checkpoint import gains
+    from pipeline.checkpoint import smoothquant
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.quantize.activations import linear_groups
     from pipeline.quantize.equalisation import WORTH, apply, equalise
@@ -190,7 +190,7 @@ def _equalise(
             shared |= dict.fromkeys(others, first)
         after = zip(one.paths, one.output_gains, strict=True)
         vectors |= {f"{path}.{ranges.OUTPUT_GAIN}": gain for path, gain in after if gain is not None}
-    gains.write(vectors, shared, out)
+    smoothquant.write(vectors, shared, out)
     rewritten = load_checkpoint(out, task)
     unit = float(before.square().mean().sqrt()) or 1.0
     error = float((_outputs(rewritten, task, batches) - before).abs().max()) / unit

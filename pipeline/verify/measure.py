@@ -20,7 +20,7 @@ from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student.reference import ONE_TOKEN, Reference
-from pipeline.verify import companions, control, fitting, quantised_checkpoint, structure
+from pipeline.verify import companions, control, quantised_checkpoint, ranges, structure
 from pipeline.verify.quantised_weights import QuantisedWeight
 from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore, VerifyRequest
 from pipeline.verify.weights import Expected
@@ -250,7 +250,7 @@ def _static_gates(
         )
         if rewritten.static:
             texts = reference.rows[: reference.checked : _FITTED_EVERY]
-            results.append(fitting.check(quantised, reference.task, texts, outputs=not half))
+            results.append(ranges.check(quantised, reference.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += checked.gates

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline import mil, tasks
 from pipeline.formats import ConvertRequest, sparsity
-from pipeline.formats.coreml import chosen, passes
+from pipeline.formats.coreml import passes, quantised
 from pipeline.mil.listing import count_operations
 from pipeline.mil.values import SMALLEST_NORMAL
 from pipeline.schemes import NEWEST_IOS, SCHEMES
@@ -68,7 +68,7 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     if compress:
         model = compress(model, sparse)
     if scheme.chosen:
-        model = chosen.put_in(model, chosen.read(request.student, scheme))
+        model = quantised.put_in(model, quantised.read(request.student, scheme))
     return model
 
 

@@ -84,12 +84,12 @@ class Checkpoint:
 
     def edit_gains(self, edit: Callable[[dict[str, Any]], None]) -> None:
         """Edit the gains, as torch holds them."""
-        from pipeline.checkpoint import gains
+        from pipeline.checkpoint import smoothquant
 
-        found = gains.read(self.folder)
+        found = smoothquant.read(self.folder)
         assert found
         edit(found[0])
-        gains.write(*found, self.folder)
+        smoothquant.write(*found, self.folder)
 
     def restructure(self) -> None:
         """Let `structure.json` say what the model is now."""

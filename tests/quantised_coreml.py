@@ -1,4 +1,4 @@
-"""Core ML files whose weights were chosen, as palettes or integers, and what verification says of their constants."""
+"""Core ML files with palettes or integers from the checkpoint, and what verification says of their constants."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from pipeline.compress.common import calibration_batches
 from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.execution.worker import Worker
-from pipeline.formats.coreml import chosen as converted
+from pipeline.formats.coreml import quantised as converted
 from pipeline.mil.constants import Expression, Source, constants
 from pipeline.mil.constants import decode as decode_any
 from pipeline.quantize import checkpoint as quantised

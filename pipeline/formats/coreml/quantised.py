@@ -17,10 +17,10 @@ from pipeline.errors import ToolchainError
 from pipeline.formats.coreml import passes
 from pipeline.schemes import Scheme
 
-Chosen = Palette | Integers
+QuantisedWeight = Palette | Integers
 
 
-def read(student: Path, scheme: Scheme) -> Mapping[str, Chosen]:
+def read(student: Path, scheme: Scheme) -> Mapping[str, QuantisedWeight]:
     """Return a checkpoint's palettes or integers, by tensor name.
 
     Raises:
@@ -29,7 +29,7 @@ def read(student: Path, scheme: Scheme) -> Mapping[str, Chosen]:
     return palettes.read(student) if scheme.palette_bits else integers.read(student)
 
 
-def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
+def put_in(model: Any, weights: Mapping[str, QuantisedWeight]) -> Any:
     """Return a model with palettes or integers in place of the constants that equal them after dequantisation.
 
     A constant is recognised by its content. The checkpoint holds dequantised weights, which half precision keeps,
@@ -37,7 +37,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
 
     Args:
         model: a float model of coremltools, in half precision, of the checkpoint. It is not changed.
-        chosen: palettes or integers by weight name.
+        weights: palettes or integers by weight name.
 
     Raises:
         ToolchainError: the program lacks a constant that equals one of them.
@@ -46,7 +46,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
     from coremltools.converters.mil.mil.passes.helper import block_context_manager
 
     by_content: dict[tuple[tuple[int, ...], bytes], list[str]] = {}
-    for name, one in chosen.items():
+    for name, one in weights.items():
         by_content.setdefault(_content(one.dense().astype(np.float16)), []).append(name)
     done: list[str] = []
 
@@ -54,7 +54,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
         def apply(self, prog: Any) -> None:
             for function in prog.functions.values():
                 self._block(function)
-            _check_all(done, chosen)
+            _check_all(done, weights)
 
         @block_context_manager  # type: ignore[untyped-decorator]
         def _block(self, block: Any) -> None:
@@ -63,7 +63,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
                 names = by_content.get(_content(value), ()) if isinstance(value, np.ndarray) else ()
                 if not names:
                     continue
-                new = _decompressed(chosen[names[0]], operation)
+                new = _decompressed(weights[names[0]], operation)
                 block.replace_uses_of_var_after_op(anchor_op=operation, old_var=operation.outputs[0], new_var=new)
                 block.remove_ops([operation])
                 done.extend(names)
@@ -71,7 +71,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
     return passes.apply(model, PutIn())
 
 
-def _decompressed(one: Chosen, constant: Any) -> Any:
+def _decompressed(one: QuantisedWeight, constant: Any) -> Any:
     """Insert an operation that decompresses a quantised weight before a constant, and return its output."""
     from coremltools.converters.mil.frontend import _utils
     from coremltools.converters.mil.mil import Builder, types
@@ -89,17 +89,17 @@ def _decompressed(one: Chosen, constant: Any) -> Any:
     )
 
 
-def _check_all(done: Sequence[str], chosen: Mapping[str, Chosen]) -> None:
-    if sorted(done) == sorted(chosen):
+def _check_all(done: Sequence[str], weights: Mapping[str, QuantisedWeight]) -> None:
+    if sorted(done) == sorted(weights):
         return
-    missing = sorted(set(chosen) - set(done))
+    missing = sorted(set(weights) - set(done))
     what = "holds a weight twice"
     if missing:
-        gives = "the palette of {} gives" if isinstance(chosen[missing[0]], Palette) else "the integers of {} give"
+        gives = "the palette of {} gives" if isinstance(weights[missing[0]], Palette) else "the integers of {} give"
         what = f"has no constant that {gives.format(missing[0])}"
     raise ToolchainError(
-        f"Core ML's program {what}: {len(done)} constants for {len(chosen)} weights. A converter that turns or folds a "
-        "weight leaves none that is recognised."
+        f"Core ML's program {what}: {len(done)} constants for {len(weights)} weights. A converter that turns or folds "
+        "a weight leaves none that is recognised."
     )
 
 
