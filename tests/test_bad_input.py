@@ -648,7 +648,7 @@ def test_bundled_bytes_that_changed_are_refused(tmp_path, pocketbert, request):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 def test_a_build_folder_that_nobody_can_write(tmp_path, command_here):
     outcome = command_here("student", recipe_file(tmp_path), "--build", "/proc/pocketbert")
-    check(outcome, Bad(("/proc/pocketbert/store cannot be written", "--build"), lambda _: []))
+    check(outcome, Bad(("/proc/pocketbert cannot be written", "--build"), lambda _: []))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere; below_a_file and /proc stand in for it")

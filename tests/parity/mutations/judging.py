@@ -128,7 +128,7 @@ def _difference(clean: _Held, found: _Held) -> str:
 
 def _of_structure(clean: Structure, found: Structure) -> list[str]:
     said = []
-    for name in ("epsilons", "activations", "uses", "numbers", "arithmetic", "steps", "denied"):
+    for name in ("epsilons", "activations", "uses", "numbers", "arithmetic", "static_scales", "denied"):
         if getattr(clean, name) != getattr(found, name):
             said.append(f"{name} that are read back")
     if len(clean.constants) != len(found.constants):
