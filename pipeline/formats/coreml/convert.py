@@ -39,10 +39,11 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     lengths = request.lengths if ios >= FUNCTIONS_FROM_IOS else request.lengths[-1:]
     dropped = [length for length in request.lengths if length not in lengths]
     file = out / FILE
-    if len(lengths) == 1:
-        _convert_one(request, lengths[0], ios).save(str(file))
-    else:
-        _merge(request, lengths, ios, out)
+    with passes.fewer():
+        if len(lengths) == 1:
+            _convert_one(request, lengths[0], ios).save(str(file))
+        else:
+            _merge(request, lengths, ios, out)
     _describe(file, request)
     _fix_identifiers(file)
     metrics: dict[str, Any] = {"lengths": list(lengths)}

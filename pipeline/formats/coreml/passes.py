@@ -6,7 +6,12 @@ tokenizer, and sessions check them. `add_int16_cast` puts casts around these and
 have neither anyway.
 """
 
+import contextlib
+import hashlib
+from collections.abc import Iterator
 from typing import Any
+
+from pipeline.formats import replaced
 
 _LEFT_OUT = frozenset({"common::guard_negative_gather_indices", "common::add_int16_cast"})
 
@@ -18,6 +23,38 @@ def pipeline() -> Any:
     passes = ct.PassPipeline()
     passes.remove_passes(_LEFT_OUT)
     return passes
+
+
+@contextlib.contextmanager
+def fewer() -> Iterator[None]:
+    """Skip work of coremltools 9.0 that changes no byte of a file.
+
+    A program is checked after dead code was removed and before it is written, not after each pass: a check walks
+    through all of it, which took as long as the passes. A weight that every length has is quantised once.
+    """
+    from coremltools.converters.mil.mil import Program
+    from coremltools.optimize import _utils
+
+    check, quantise = Program.validate, _utils.compute_qparams_by_dtype
+    quantised: dict[Any, Any] = {}
+
+    def validate(self: Any, check_essential_scope: bool = False) -> None:
+        # Those two ask for scopes too.
+        if check_essential_scope:
+            check(self, check_essential_scope)
+
+    def quantise_once(weight: Any, dtype: Any, quantization_mode: str, block_sizes: list[int]) -> Any:
+        content = hashlib.sha256(weight.tobytes()).digest()
+        key = (content, weight.shape, weight.dtype, dtype, quantization_mode, *block_sizes)
+        if key not in quantised:
+            quantised[key] = quantise(weight, dtype, quantization_mode, block_sizes)
+        return quantised[key]
+
+    with (
+        replaced(Program, "validate", validate),
+        replaced(_utils, "compute_qparams_by_dtype", quantise_once),
+    ):
+        yield
 
 
 def compress(model: Any, name: str, config: Any, *, joint: bool) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from pipeline import tasks
 from pipeline.errors import ToolchainError
 from pipeline.formats import ConvertRequest, native_log_hidden, replaced
+from pipeline.formats.litert import passes
 from pipeline.formats.litert.deduplicate import share_constants
 from pipeline.formats.litert.reader import constant_dtypes
 from pipeline.schemes import SCHEMES
@@ -85,18 +86,6 @@ def _int8_between_pairs() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _decomposed_once() -> Iterator[None]:
-    """Make litert-torch 0.10 decompose each signature's graph only when it lowers it, not before its own passes too.
-
-    Its second converter skips that likewise. The files are the same, byte for byte, in two thirds of the time.
-    """
-    from litert_torch._convert import core
-
-    with replaced(core, "export_torch_signature", partial(core.export_torch_signature, run_decompositions=False)):
-        yield
-
-
 def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object] | None = None) -> None:
     """Convert the student in single precision.
 
@@ -123,7 +112,7 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
     for length in sorted(request.lengths, reverse=True):
         samples = dict(zip(names, example_inputs(names, length), strict=True))
         converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
-    with _decomposed_once(), contextlib.nullcontext() if change is None else _int8_between_pairs():
+    with passes.fewer(), contextlib.nullcontext() if change is None else _int8_between_pairs():
         converter.convert().export(str(path))
 
 
