@@ -177,10 +177,12 @@ def _windows(encoded: Encoding, passage: str) -> list[Window]:
 def _spans(encoded: Encoding, sequence: int, text: str) -> dict[int, Span]:
     """Return the span of each token that comes from one of the two texts, by the token's index in the row."""
     indices = [index for index, number in enumerate(encoded.sequence_ids) if number == sequence]
-    spans = [encoded.offsets[index] for index in indices]
+    # Each access makes a list of all tokens.
+    offsets, tokens = encoded.offsets, encoded.tokens
+    spans = [offsets[index] for index in indices]
     for position, (start, end) in enumerate(spans):
         # The space that SentencePiece puts in front of a text has no character there.
-        if encoded.tokens[indices[position]] == _SPACE and text[start:end] != _SPACE:
+        if tokens[indices[position]] == _SPACE and text[start:end] != _SPACE:
             spans[position] = (start, start)
     return dict(zip(indices, _tidy(spans, text), strict=True))
 
