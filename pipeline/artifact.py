@@ -9,10 +9,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -26,8 +26,6 @@ ORIGIN = ".origin"
 """File beside a manifest with the mark of who made the artifact, see `trust.origin`; no part of its content."""
 _FINDER = ".DS_Store"
 """macOS leaves this file in folders that somebody looked at; artifacts pass over it."""
-UNLISTED = frozenset({MANIFEST, ORIGIN, _FINDER})
-"""Files of an artifact's folder that its manifest does not list."""
 _LARGEST_MANIFEST_BYTES = 1 << 24
 
 
@@ -134,21 +132,35 @@ def list_files(folder: Path) -> list[FileEntry]:
 def _plain_files(folder: Path) -> dict[str, Path]:
     """Return every file below a folder by its name in a manifest, in a fixed order; links are refused."""
     files: list[Path] = []
-    waiting = [folder]
-    # `rglob` passes over folders that cannot be read, and goes no deeper than Python's stack.
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                path, mode = Path(entry.path), entry.stat(follow_symlinks=False).st_mode
-                name = path.relative_to(folder).as_posix()
-                if stat.S_ISDIR(mode):
-                    waiting.append(path)
-                elif not stat.S_ISREG(mode):
-                    kind = "link" if stat.S_ISLNK(mode) else "device, pipe or socket"
-                    raise ArtifactError(f"{path} is a {kind}; artifacts hold plain files only. Put the file there.")
-                elif entry.name != _FINDER and name not in UNLISTED:
-                    files.append(path)
+    for name, path, mode in files_below(folder):
+        if not stat.S_ISREG(mode):
+            kind = "link" if stat.S_ISLNK(mode) else "device, pipe or socket"
+            raise ArtifactError(f"{path} is a {kind}; artifacts hold plain files only. Put the file there.")
+        if not is_unlisted(name):
+            files.append(path)
     return {path.relative_to(folder).as_posix(): path for path in sorted(files)}
+
+
+def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
+    """Yield name, path and mode of everything below a folder but folders; links are not followed.
+
+    `rglob` passes over folders that cannot be read, and goes no deeper than Python's stack.
+    """
+    waiting = [(folder, "")]
+    while waiting:
+        here, below = waiting.pop()
+        with os.scandir(here) as entries:
+            for entry in entries:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    waiting.append((Path(entry.path), f"{below}{entry.name}/"))
+                else:
+                    yield f"{below}{entry.name}", Path(entry.path), mode
+
+
+def is_unlisted(name: str) -> bool:
+    """Return whether a file of an artifact's folder, by its name in a manifest, is never in the manifest."""
+    return name in (MANIFEST, ORIGIN) or PurePosixPath(name).name == _FINDER
 
 
 def check_size(path: Path, most_bytes: int = 1 << 28) -> None:

@@ -11,9 +11,7 @@ from typing import Literal, Self, overload
 
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.convert import opening
-from pipeline.convert.model import Model, Prediction, model_folder
-from pipeline.convert.model import load as load_here
+from pipeline.convert.model import Model, Prediction, model_folder, open_checked
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.formats import signature
@@ -126,10 +124,12 @@ def load(
     """
     # A link that leads elsewhere by the time the file is opened leads nowhere new.
     folder = model_folder(Path(path)).resolve()
-    if isolated is None:
-        found = artifact.load(folder)
-        isolated = not (origin.is_own(found) or _is_signed(found, trusted))
-    return IsolatedModel(folder, threads=threads) if isolated else load_here(folder, threads=threads)
+    if isolated:
+        return IsolatedModel(folder, threads=threads)
+    found = artifact.load(folder)
+    if isolated is None and not (origin.is_own(found) or _is_signed(found, trusted)):
+        return IsolatedModel(folder, threads=threads)
+    return open_checked(folder, threads=threads)
 
 
 def _is_signed(model: Artifact, trusted: Sequence[str | Path]) -> bool:
@@ -162,8 +162,7 @@ def _open(folder: Path, threads: int) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     # The parent has checked the hashes; what reads a file of anybody's belongs in here.
-    opening.check(folder)
-    _model = Model(folder, threads=threads)
+    _model = open_checked(folder, threads=threads)
 
 
 def _predict(texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:

@@ -179,6 +179,11 @@ def load(path: Path, *, threads: int = 1) -> Model:
     """Open a converted model in this process, after its hashes and its signature were checked; see `pipeline.load`."""
     folder = model_folder(path)
     artifact.load(folder)
+    return open_checked(folder, threads=threads)
+
+
+def open_checked(folder: Path, *, threads: int) -> Model:
+    """Open a model folder whose hashes were checked, after its signature was compared with its file."""
     opening.check(folder)
     return Model(folder, threads=threads)
 

@@ -195,7 +195,7 @@ def read(path: Path) -> Package:
         if part.is_symlink() or not (part.is_file() or part.is_dir()):
             raise ArtifactError(f"{part} is a link, a pipe or a device; packages hold files. Copy the package again.")
     # Core ML loads the root model, whatever else the folder holds.
-    model = items(path / _MANIFEST)[1] or path / "Data" / _AUTHOR / _MODEL
+    model = root(path / _MANIFEST) or path / "Data" / _AUTHOR / _MODEL
     spec = parse(model)
     if spec.WhichOneof("Type") != "mlProgram":
         kind = spec.WhichOneof("Type") or "nothing"
@@ -205,8 +205,8 @@ def read(path: Path) -> Package:
     return Package(path, spec, model.parent)
 
 
-def items(manifest: Path) -> tuple[tuple[Path, ...], Path | None]:
-    """Return the paths in a manifest, and that of the root model; None if it names no root.
+def root(manifest: Path) -> Path | None:
+    """Return the path of the root model in a manifest; None if it names no root.
 
     Raises:
         ArtifactError: the manifest is damaged, or leads out of the package.
@@ -214,14 +214,13 @@ def items(manifest: Path) -> tuple[tuple[Path, ...], Path | None]:
     try:
         content = json.loads(manifest.read_bytes())
         paths = {name: PurePosixPath(row["path"]) for name, row in content["itemInfoEntries"].items()}
-        root = content.get("rootModelIdentifier")
-        named = None if root is None else paths[root]
+        identifier = content.get("rootModelIdentifier")
+        named = None if identifier is None else paths[identifier]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{manifest} is no package manifest: {error!r}. Convert the model again.") from error
     if any(path.is_absolute() or ".." in path.parts for path in paths.values()):
         raise ArtifactError(f"{manifest} names files outside of the package; it is damaged.")
-    data = manifest.parent / "Data"
-    return tuple(data / path for path in paths.values()), None if named is None else data / named
+    return None if named is None else manifest.parent / "Data" / named
 
 
 def _output(proto: Any) -> Output:

@@ -195,10 +195,10 @@ def _is_artifact(folder: Path) -> bool:
 
 def _added(folder: Path) -> list[Path]:
     """Return the files in an artifact that its manifest does not list: a user put them there."""
-    listed = {entry.path for entry in artifact.read_manifest(folder).files} | artifact.UNLISTED
+    listed = {entry.path for entry in artifact.read_manifest(folder).files}
     above = {parent.as_posix() for name in listed for parent in Path(name).parents}
     inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
-    return [path for path, name in inside if name not in listed | above and path.name != ".DS_Store"]
+    return [path for path, name in inside if name not in listed | above and not artifact.is_unlisted(name)]
 
 
 def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _FolderContents:

@@ -236,15 +236,8 @@ def _pre_authentication(payload: bytes) -> bytes:
 
 def _files(folder: Path) -> Iterator[tuple[str, Path | None]]:
     """Yield the name and path of every file below a folder; the path is None for links, pipes and devices."""
-    pending = [(folder, "")]
-    while pending:
-        here, below = pending.pop()
-        for entry in os.scandir(here):
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                pending.append((Path(entry.path), f"{below}{entry.name}/"))
-            else:
-                yield f"{below}{entry.name}", Path(entry.path) if stat.S_ISREG(mode) else None
+    for name, path, mode in artifact.files_below(folder):
+        yield name, path if stat.S_ISREG(mode) else None
 
 
 # --- verifying ------------------------------------------------------------------------------------------------------

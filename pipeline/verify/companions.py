@@ -95,8 +95,10 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     """Return which file is the first that belongs to no model folder, so that no gate has read it, or None."""
     beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
     beside += [convert.LABELS] if signature.labels else []
-    known = {signature.file, *artifact.UNLISTED, SIGNATURE, GOLDEN, *beside}
-    stray = sorted(path.name for path in model.iterdir() if path.name not in known)
+    known = {signature.file, SIGNATURE, GOLDEN, *beside}
+    stray = sorted(
+        path.name for path in model.iterdir() if path.name not in known and not artifact.is_unlisted(path.name)
+    )
     return f"{stray[0]} is nothing that belongs to a model" if stray else None
 
 
