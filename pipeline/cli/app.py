@@ -358,14 +358,12 @@ def predict(
 ) -> None:
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
     from pipeline.convert.model import predict_file, read_candidates
-    from pipeline.convert.private_log import private_log
-    from pipeline.execution.worker import Worker
+    from pipeline.convert.private_log import call_in_worker
 
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
-    with private_log() as log, Worker(log) as worker:
-        predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
+    predictions, nearest = call_in_worker(predict_file, file, texts, candidates, top=top, threads=threads)
     document = documents.prediction_document(predictions, nearest)
     documents.show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 

@@ -1,16 +1,13 @@
 """`pocketbert mil`: Core ML packages without Core ML."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
-
-_T = TypeVar("_T")
 
 app = typer.Typer(
     help="Inspect and run Core ML packages without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -39,9 +36,10 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a package in the reference interpreter and summarise its outputs."""
+    from pipeline.convert.private_log import call_in_worker
     from pipeline.mil import trial
 
-    result = _in_a_worker(trial.run_package, package, inputs, function, precision, flush_subnormals)
+    result = call_in_worker(trial.run_package, package, inputs, function, precision, flush_subnormals)
     if outputs:
         trial.write_outputs(result, outputs)
     documents.show(as_json, documents.trial_document(result), partial(tables.print_trial, result))
@@ -50,16 +48,8 @@ def run(
 @app.command()
 def ops(package: PackagePath, as_json: AsJson = False) -> None:
     """List a package's operations and weights."""
+    from pipeline.convert.private_log import call_in_worker
     from pipeline.mil import listing
 
-    content = _in_a_worker(listing.read_listing, package)
+    content = call_in_worker(listing.read_listing, package)
     documents.show(as_json, documents.listing_document(content), partial(tables.print_listing, content))
-
-
-def _in_a_worker(function: Callable[..., _T], *arguments: object) -> _T:
-    """Call a function that reads somebody's package in a process that may die of it."""
-    from pipeline.convert.private_log import private_log
-    from pipeline.execution.worker import Worker
-
-    with private_log() as log, Worker(log) as worker:
-        return worker.call(function, *arguments)

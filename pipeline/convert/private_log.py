@@ -4,14 +4,19 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import psutil
 
 from pipeline.atomic import FULL
 from pipeline.errors import ArtifactError, ToolchainError
+from pipeline.execution.worker import Worker
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _PREFIX = "pocketbert-predict-"
 _NAME = re.compile(re.escape(_PREFIX) + r"(\d+)-\w+\.log")
@@ -45,6 +50,12 @@ def private_log() -> Iterator[Path]:
         raise type(error)(_with_last_line(str(error), log)) from error
     finally:
         log.unlink(missing_ok=True)
+
+
+def call_in_worker(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    """Call a function once in a process with a private log: a runtime may write much, or take its process down."""
+    with private_log() as log, Worker(log) as worker:
+        return worker.call(function, *args, **kwargs)
 
 
 def _with_last_line(message: str, log: Path) -> str:

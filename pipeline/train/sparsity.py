@@ -60,7 +60,7 @@ def keep_masks(scores: Mapping[str, torch.Tensor], settings: Sparse, sparsity: f
 def keep_highest(scores: Sequence[torch.Tensor], sparsity: float) -> list[torch.Tensor]:
     """Return masks that are False for the given fraction of all scores, the lowest.
 
-    Of equal scores the earlier ones are masked.
+    Among equal scores, the earlier ones are masked.
     """
     flat = torch.cat([score.detach().flatten() for score in scores])
     mask = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
