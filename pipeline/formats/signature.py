@@ -64,6 +64,16 @@ class Signature(_Frozen):
     pad_token_id: int
     labels: tuple[str, ...] | None
     """Names of the logits in order; None for an embedding."""
+    prompts: dict[str, str] = {}
+    """Texts that an embedding model wants before a text, by name, as sentence-transformers' folders name them."""
+    default_prompt: str | None = None
+    """The prompt of a text that is embedded without naming one; None for no prompt."""
+    include_prompt: bool = True
+    """Whether the prompt's tokens are pooled. If not, `attention_mask` is 2 for them: attended to, not pooled."""
+    activation: Literal["identity", "sigmoid"] = "identity"
+    """Applied to the output of a regression, such as a reranker's score, after the file has computed it."""
+    thresholds: tuple[float, ...] | None = None
+    """For several labels at once: the probability of each from which on it is given; None for one half."""
     functions: tuple[Function, ...]
     """From shortest to longest."""
     parameters: int

@@ -62,6 +62,8 @@ class GoldenRow(BaseModel):
     second: str | None
     window: int | None
     """Number of the window over the passage `second`; None for the text as a whole."""
+    prompt: str | None = None
+    """Name of the prompt before `first`; None for none, not even the default one."""
     input_ids: list[int]
     token_type_ids: list[int]
     output: list[float]
