@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 OutputKind = Literal["embedding", "logits", "value", "token_logits", "spans"]
 """What each is: `pipeline.metrics.outputs`."""
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+"""What each is: `pipeline.heads.pooling`."""
 
 
 class Gates(BaseModel):

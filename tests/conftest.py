@@ -29,6 +29,7 @@ from warm import Workers, session
 
 from pipeline import tasks
 from pipeline.architectures import ARCHITECTURES
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint import source as student
 from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
@@ -160,14 +161,20 @@ def tiny_student(run_store: Store) -> Callable[[str, str], Path]:
 
 def recipe_values(**overrides: Any) -> dict[str, Any]:
     """Return a small, valid recipe; sections given replace whole sections, None leaves a key out."""
-    values = {
+    values: dict[str, Any] = {
         "name": "tiny",
         "task": "embedding",
         "student": {"source": "bundled:all-MiniLM-L6-v2"},
         "convert": {"sequence_lengths": [8, 32]},
         "targets": TINY_TARGETS,
     }
-    return {key: value for key, value in (values | overrides).items() if value is not None}
+    values = {key: value for key, value in (values | overrides).items() if value is not None}
+    student = values["student"]
+    source = str(student.get("source", ""))
+    if values["task"] == "embedding" and ":" not in source and not sentences.has_modules(Path(source)):
+        # A bare encoder's pooling has to be named.
+        values["student"] = {key: value for key, value in ({"pooling": "mean"} | student).items() if value is not None}
+    return values
 
 
 def recipe_file(folder: Path, **overrides: Any) -> Path:

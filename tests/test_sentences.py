@@ -1,22 +1,99 @@
-"""Folders of sentence-transformers: what the embedding task does not carry out is refused, never passed over."""
+"""Folders of sentence-transformers: the library's own vectors for each module that is read; others are refused."""
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import recipe_file
 
-from pipeline.checkpoint import source
-from pipeline.errors import StudentError
-from pipeline.recipe import loading
+from pipeline import tasks
+from pipeline.checkpoint import loading, sentences, source
+from pipeline.errors import PipelineError, RecipeError, StudentError
+from pipeline.recipe import loading as recipes
+from pipeline.student import golden, library, stage
+from pipeline.text.encoding import Encoder
 
-MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+MEAN = {
+    "word_embedding_dimension": 64,
+    "pooling_mode_cls_token": False,
+    "pooling_mode_mean_tokens": True,
+    "pooling_mode_max_tokens": False,
+}
 CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
 MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
 SETTINGS, PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
+TASK = tasks.get("embedding")
+
+
+def stack(*modules: Any, **settings: Any) -> Callable[[Path, Path], None]:
+    """Return what writes a folder with the library itself: an encoder, modules behind it, and settings of the model."""
+
+    def write(encoder: Path, out: Path) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Dense, Transformer
+        from sentence_transformers.base.modules.normalize import Normalize
+        from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+        torch.manual_seed(7)
+        kinds = {"Pooling": Pooling, "Dense": Dense, "LayerNorm": LayerNorm, "Normalize": Normalize}
+        made = []
+        for kind, options in modules:
+            given = dict(options)
+            if "activation_function" in given:
+                given["activation_function"] = getattr(torch.nn, given["activation_function"])()
+            made.append(kinds[kind](**given))
+        for one in made:
+            for name, tensor in one.named_parameters():
+                # A fresh norm has weights of one and biases of zero, which would hide that they are left out.
+                tensor.data = tensor.data + 0.3 * torch.randn_like(tensor) if "norm" in name else tensor.data
+        encoded = Transformer(str(encoder), max_seq_length=48)
+        SentenceTransformer(modules=[encoded, *made], device="cpu", **settings).save(str(out))
+
+    return write
+
+
+NORMALIZE: tuple[str, Mapping[str, Any]] = ("Normalize", {})
+
+
+def pooling(*modes: str, **options: Any) -> tuple[str, Mapping[str, Any]]:
+    return "Pooling", {"embedding_dimension": 64, "pooling_mode": modes, **options}
+
+
+def dense(wide: int, narrow: int, **options: Any) -> tuple[str, Mapping[str, Any]]:
+    return "Dense", {"in_features": wide, "out_features": narrow, **options}
+
+
+QUERIES = {"query": "query: ", "passage": "passage: of a document, "}
+STACKS: dict[str, Callable[[Path, Path], None]] = {
+    "minilm": stack(pooling("mean"), NORMALIZE),
+    "bge": stack(pooling("cls"), NORMALIZE),
+    "without_normalize": stack(pooling("mean"), prompts=QUERIES, default_prompt_name="query"),
+    "distiluse": stack(pooling("mean"), dense(64, 24)),
+    "leaf": stack(pooling("mean"), dense(64, 96, activation_function="Identity"), NORMALIZE, prompts=QUERIES),
+    "ettin": stack(
+        pooling("cls"),
+        dense(64, 48, activation_function="GELU"),
+        ("LayerNorm", {"dimension": 48}),
+        dense(48, 16, activation_function="ReLU", bias=False),
+    ),
+    "residual": stack(
+        pooling("lasttoken"),
+        dense(64, 64, activation_function="SiLU", use_residual=True),
+        dense(64, 32, activation_function="Sigmoid", use_residual=True),
+    ),
+    "joined": stack(pooling("mean", "cls", "max"), NORMALIZE),
+    "max": stack(pooling("max")),
+    "root": stack(pooling("mean_sqrt_len_tokens")),
+    "weighted": stack(pooling("weightedmean"), NORMALIZE),
+    "instructor": stack(
+        pooling("mean", "cls", "weightedmean", "lasttoken", "max", include_prompt=False), NORMALIZE, prompts=QUERIES
+    ),
+}
 
 
 @pytest.fixture
@@ -41,13 +118,13 @@ def put(folder: Path, *files: dict[str, Any]) -> None:
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-def find(folder: Path, task: str = "embedding") -> None:
-    values = {"student": {"source": str(folder), "random_weights": True}}
-    source.find(*loading.read_recipe(str(recipe_file(folder.parent, task=task, **values))))
+def find(folder: Path, task: str = "embedding", **student: Any) -> source.Source:
+    values = {"student": {"source": str(folder), "random_weights": True, **student}}
+    return source.find(*recipes.read_recipe(str(recipe_file(folder.parent, task=task, **values))))
 
 
-def refused(folder: Path, words: str) -> None:
-    with pytest.raises(StudentError, match=words) as caught:
+def refused(folder: Path, words: str, kind: type[PipelineError] = StudentError) -> None:
+    with pytest.raises(kind, match=words) as caught:
         find(folder)
     assert "\n" not in str(caught.value)
 
@@ -58,40 +135,182 @@ def lose_lower_case(folder: Path) -> None:
     put(folder, {"tokenizer.json": tokenizer})
 
 
+def make(folder: Path, out: Path) -> dict[str, Any]:
+    out.mkdir()
+    return stage.make(folder, "embedding", False, out)
+
+
+# --- what the library computes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stacked(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    def write(name: str) -> Path:
+        STACKS[name](tiny_student("bert", "embedding"), tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_reference_and_graph_are_the_library_s(name: str, stacked: Callable[[str], Path], tmp_path: Path) -> None:
+    """The stage compares the reference with the library; the padded graph is compared with that reference here."""
+    import torch
+
+    folder = stacked(name)
+    find(folder)
+    metrics = make(folder, tmp_path / "out")
+    document = golden.read(tmp_path / "out")
+    rows, length = document.rows, document.max_length
+    assert length == 48, "that of the folder's max_seq_length"
+    assert {row.prompt for row in rows} == {None, *metrics["prompts"]}
+    graph = loading.export_graph(tmp_path / "out", TASK)
+    head = sentences.read(folder)
+    encoder = Encoder.from_folder(tmp_path / "out", length)
+    padding = graph(*(torch.zeros((1, length), dtype=torch.int32) for _ in range(3)))
+    assert padding.abs().max() == 0, "a row of padding is zero"
+    for row in rows:
+        encoded = golden.encode(encoder, row, head.wanted)
+        assert encoded.unpooled == 0 or not head.pooling.include_prompt
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        inputs = [torch.from_numpy(array) for array in encoded.padded(names, length, pad_token_id=0).values()]
+        with torch.no_grad():
+            found = graph(*inputs)[0].numpy()
+        size = np.sqrt(np.mean(np.square(row.output)))
+        assert np.abs(found - np.array(row.output)).max() < 1e-4 * size, row.first[:20]
+
+
+@pytest.mark.parametrize(("name", "other"), [("minilm", CLS), ("bge", MEAN), ("max", {"pooling_mode": "lasttoken"})])
+def test_the_gate_fires_where_another_pooling_was_read(
+    name: str, other: dict[str, Any], stacked: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = stacked(name)
+    make(folder, tmp_path / "out")
+    put(folder, {"1_Pooling/config.json": {"word_embedding_dimension": 64} | other})
+    model = loading.load_checkpoint(tmp_path / "out", TASK)
+    with pytest.raises(StudentError, match="sentence-transformers gives another embedding for 'Thanks!'"):
+        library.check(folder, tmp_path / "out", model, TASK)
+
+
+def test_the_gate_fires_where_a_prompt_is_another(stacked: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = stacked("leaf")
+    make(folder, tmp_path / "out")
+    put(folder, {PROMPTS: {"prompts": QUERIES | {"query": "question: "}}})
+    model = loading.load_checkpoint(tmp_path / "out", TASK)
+    with pytest.raises(StudentError, match="behind the prompt 'query'"):
+        library.check(folder, tmp_path / "out", model, TASK)
+
+
+def test_capitals_are_lowered_where_the_folder_says_so(folder: Path, tmp_path: Path) -> None:
+    lose_lower_case(folder)
+    put(folder, {SETTINGS: {"max_seq_length": 16, "do_lower_case": True}})
+    make(folder, tmp_path / "out")
+    rows = {row.first: row for row in golden.read(tmp_path / "out").rows}
+    encoder = Encoder.from_folder(tmp_path / "out", 16)
+    assert encoder.encode("A MAN IS PLAYING A GUITAR.").ids == tuple(rows["A man is playing a guitar."].input_ids)
+
+
+def test_a_checkpoint_that_was_made_of_a_stack_keeps_it(stacked: Callable[[str], Path], tmp_path: Path) -> None:
+    from pipeline.checkpoint import shapes
+
+    folder = stacked("leaf")
+    model = loading.load_checkpoint(folder, TASK)
+    (tmp_path / "saved").mkdir()
+    shapes.save(model, tmp_path / "saved")
+    again = loading.load_checkpoint(tmp_path / "saved", TASK)
+    assert {name: tensor.shape for name, tensor in again.named_parameters()} == {
+        name: tensor.shape for name, tensor in model.named_parameters()
+    }
+    for name, tensor in model.named_parameters():
+        assert (again.get_parameter(name) == tensor).all(), name
+    assert again.sentence_head.settings == sentences.read(folder)
+
+
+# --- configs of every version ------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    "config",
+    ("config", "modes"),
     [
-        MEAN,
-        {"embedding_dimension": 64, "pooling_mode": "mean", "include_prompt": True},
-        {"embedding_dimension": 64, "pooling_mode": ["mean"]},
-        {"word_embedding_dimension": 64},
-        MEAN | {"pooling_mode": "mean"},
-        MEAN | {"include_prompt": False},
+        (MEAN, ("mean",)),
+        (CLS, ("cls",)),
+        ({"embedding_dimension": 64, "pooling_mode": "mean", "include_prompt": True}, ("mean",)),
+        ({"embedding_dimension": 64, "pooling_mode": ["mean"]}, ("mean",)),
+        ({"embedding_dimension": 64, "pooling_mode": ["mean", "max"]}, ("mean", "max")),
+        ({"word_embedding_dimension": 64}, ("mean",)),
+        (MEAN | {"pooling_mode_cls_token": True}, ("cls", "mean")),
+        (MEAN | {"pooling_mode": "mean"}, ("mean",)),
+        (MEAN | {"include_prompt": False}, ("mean",)),
     ],
 )
-def test_a_mean_is_taken_in_every_spelling(config: dict[str, Any], folder: Path) -> None:
+def test_every_spelling_of_a_pooling(config: dict[str, Any], modes: tuple[str, ...], folder: Path) -> None:
     put(folder, {"1_Pooling/config.json": config})
     find(folder)
+    assert sentences.read(folder).pooling.modes == modes
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (CLS, "asks for pooling_mode_cls_token"),
-        (MEAN | {"pooling_mode_cls_token": True}, "asks for pooling_mode_cls_token, pooling_mode_mean_tokens"),
-        ({"pooling_mode_mean_tokens": False}, "asks for no pooling"),
-        ({"pooling_mode": "cls"}, "asks for pooling_mode 'cls'"),
-        ({"pooling_mode": ["mean", "max"]}, "asks for pooling_mode"),
-        ({"pooling_mode": None}, "asks for pooling_mode None"),
-        (MEAN | {"pooling_mode": "max"}, "asks for pooling_mode 'max'"),
-        (CLS | {"pooling_mode": "mean"}, "asks for pooling_mode_cls_token"),
+        ({"pooling_mode_mean_tokens": False}, "asks for pooling by no mode"),
+        ({"pooling_mode": "median"}, "asks for pooling median; there are: cls, max"),
+        ({"pooling_mode_median_tokens": True}, "asks for pooling pooling_mode_median_tokens"),
+        ({"pooling_mode": 3}, "asks for pooling 3"),
+        (MEAN | {"pooling_mode": "max"}, "has pooling_mode 'max' for newer releases"),
+        (CLS | {"pooling_mode": "mean"}, "has pooling_mode 'mean' for newer releases.*and for older ones cls"),
         ([], "holds a list, not an object"),
     ],
 )
 @pytest.mark.parametrize("place", ["1_Pooling", "pool"])
-def test_another_pooling_is_refused_wherever_it_lies(place: str, config: Any, words: str, folder: Path) -> None:
+def test_a_pooling_that_does_not_exist_is_refused(place: str, config: Any, words: str, folder: Path) -> None:
     put(folder, modules(("Transformer", ""), ("Pooling", place)), {f"{place}/config.json": config})
     refused(folder, rf"{place}/config\.json {words}")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"in_features": 64, "out_features": 8, "activation_function": "torch.nn.Softplus"},
+            "'torch.nn.Softplus'; there",
+        ),
+        ({"in_features": 64, "out_features": 8, "activation_function": "mine.Tanh"}, "'mine.Tanh'; there are"),
+        ({"in_features": 64, "out_features": 0}, "has out_features 0"),
+        ({"in_features": 64, "out_features": 8, "module_input_name": "token_embeddings"}, "module_input_name"),
+        ({"in_features": 64, "out_features": 8}, r"2_Dense has no model\.safetensors"),
+    ],
+)
+def test_a_dense_that_is_not_carried_out_is_refused(config: dict[str, Any], words: str, folder: Path) -> None:
+    put(folder, modules(*MODULES[:2], ("Dense", "2_Dense")), {"2_Dense/config.json": config})
+    with pytest.raises(StudentError, match=words):
+        loading.load_checkpoint(find(folder).folder, TASK)
+
+
+def test_pickled_weights_of_a_dense_are_refused(stacked: Callable[[str], Path]) -> None:
+    folder = stacked("distiluse")
+    (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
+    with pytest.raises(StudentError, match="is a pickle, which can run code"):
+        loading.load_checkpoint(folder, TASK)
+
+
+def test_a_dense_of_another_encoder_is_refused(stacked: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = stacked("distiluse")
+    config = json.loads((folder / "2_Dense" / "config.json").read_text(encoding="utf-8"))
+    put(folder, {"2_Dense/config.json": config | {"in_features": 32}})
+    with pytest.raises(StudentError, match=r"2_Dense.*asks for .*\(24, 32\)"):
+        loading.load_checkpoint(folder, TASK)
+    put(folder, {"2_Dense/config.json": config, "1_Pooling/config.json": MEAN | {"pooling_mode_cls_token": True}})
+    with pytest.raises(StudentError, match="Dense takes 64 numbers, and what comes before it gives 128"):
+        loading.load_checkpoint(folder, TASK)
+
+
+def test_unknown_modules_are_named(folder: Path) -> None:
+    put(folder, modules(*MODULES[:2], ("LSTM", "2_LSTM")))
+    refused(folder, "names the module LSTM")
+    put(folder, modules(("Transformer", ""), ("Normalize", "1_Normalize"), ("Pooling", "1_Pooling")))
+    refused(folder, "the second the Pooling")
+    put(folder, modules(*MODULES, ("Dropout", "3_Dropout")))
+    find(folder)
 
 
 def test_a_pooling_of_which_nothing_is_known_is_refused(folder: Path) -> None:
@@ -109,30 +328,42 @@ def test_two_poolings_and_a_transformer_that_is_not_read_are_refused(folder: Pat
     refused(folder, "has the Transformer in 0_Transformer")
 
 
-@pytest.mark.parametrize("pooled", [True, False])
-def test_a_default_prompt_is_refused(pooled: bool, folder: Path) -> None:
-    put(folder, {"1_Pooling/config.json": MEAN | {"include_prompt": pooled}})
-    prompts = {"query": "query: ", "document": ""}
-    for name in (None, "document"):
-        put(folder, {PROMPTS: {"prompts": prompts, "default_prompt_name": name}})
-        find(folder)
-    put(folder, {PROMPTS: {"prompts": prompts, "default_prompt_name": "query"}})
-    refused(folder, "puts the prompt 'query: '")
+def test_prompts_are_read_and_empty_ones_left_out(folder: Path) -> None:
+    put(folder, {PROMPTS: {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "document"}})
+    head = sentences.read(folder)
+    assert (head.prompts, head.default_prompt) == ({"query": "query: "}, None)
+    put(folder, {PROMPTS: {"prompts": {"query": "query: "}, "default_prompt_name": "query"}})
+    assert sentences.read(folder).default_prompt == "query"
+    put(folder, {PROMPTS: {"prompts": {"query": "query: "}, "default_prompt_name": "clustering"}})
+    refused(folder, "has default_prompt_name 'clustering'; there are: query")
+    put(folder, {PROMPTS: {"prompts": ["query: "]}})
+    refused(folder, "it has to be a table of texts by name")
 
 
-@pytest.mark.parametrize("name", [SETTINGS, "sentence_roberta_config.json"])
-def test_lower_case_beside_a_cased_tokenizer_is_refused(name: str, folder: Path) -> None:
-    put(folder, {name: {"max_seq_length": 16, "do_lower_case": True}})
-    find(folder)
-    lose_lower_case(folder)
-    refused(folder, f"{name} has do_lower_case True")
-    put(folder, {name: {"max_seq_length": 16, "do_lower_case": False}})
-    find(folder)
+# --- what a recipe says ------------------------------------------------------------------------------------------
+
+
+def test_a_bare_encoder_s_pooling_is_asked_for(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
+    bare = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    with pytest.raises(RecipeError, match=r"is a bare encoder.*student\.pooling = 'mean', or another of cls, max"):
+        find(bare, pooling=None)
+    find(bare, pooling="cls")
+
+
+def test_a_folder_that_says_its_pooling_takes_no_other(folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"student\.pooling is for an encoder without modules"):
+        find(folder, pooling="cls")
+
+
+def test_a_length_beyond_the_library_s_truncation_is_refused(folder: Path) -> None:
+    put(folder, {SETTINGS: {"max_seq_length": 16}})
+    refused(folder, "sequence length 32 .* is beyond max_seq_length 16", RecipeError)
+    find(folder, max_seq_length=32)
 
 
 def test_none_of_it_concerns_a_task_with_a_head(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
     made = Path(shutil.copytree(tiny_student("bert", "classification"), tmp_path / "student"))
-    put(made, {PROMPTS: {"prompts": {"a": "b"}, "default_prompt_name": "a"}, "1_Pooling/config.json": CLS})
+    put(made, {PROMPTS: {"prompts": ["a"], "default_prompt_name": "a"}, "1_Pooling/config.json": CLS})
     find(made, "classification")
 
 
@@ -145,3 +376,31 @@ def test_several_labels_at_once_are_no_classification(tiny_student: Callable[[st
     with pytest.raises(StudentError, match="problem_type 'multi_label_classification', where each label"):
         find(made, "classification")
     find(made, "embedding")
+
+
+def test_shards_are_read(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
+    import transformers
+
+    from pipeline.student import assemble
+
+    whole = tiny_student("bert", "embedding")
+    sharded = Path(shutil.copytree(whole, tmp_path / "sharded"))
+    (sharded / "model.safetensors").unlink()
+    transformers.AutoModel.from_pretrained(whole).save_pretrained(sharded, max_shard_size="100KB")
+    assert len(list(sharded.glob("*.safetensors"))) > 1
+    found = find(sharded)
+    section = recipes.read_recipe(str(tmp_path / "recipe.toml"))[0].student
+    assert assemble.is_needed(found, section)
+    (tmp_path / "out").mkdir()
+    assemble.make(sharded, section, tmp_path / "out")
+    mine, theirs = (loading.load_checkpoint(one, TASK).state_dict() for one in (tmp_path / "out", whole))
+    assert mine.keys() == theirs.keys()
+    assert all((mine[name] == theirs[name]).all() for name in mine)
+    next(iter(sharded.glob("*.safetensors"))).unlink()
+    refused(sharded, r"which model\.safetensors\.index\.json lists")
+
+
+def test_an_adapter_is_refused_with_the_lines_that_merge_it(folder: Path) -> None:
+    put(folder, {"adapter_config.json": {"peft_type": "LORA"}})
+    with pytest.raises(StudentError, match=r"AutoPeftModelForFeatureExtraction.*merge_and_unload"):
+        find(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source
+from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, weight_files
 from pipeline.errors import StudentError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -107,7 +107,12 @@ def find_cached(source: str) -> str | None:
     if match is None:
         return None
     folder = _snapshots(match.group(1)) / "snapshots" / match.group(2)
-    return str(folder) if (folder / "config.json").is_file() and (folder / WEIGHTS).is_file() else None
+    return (
+        str(folder)
+        if (folder / "config.json").is_file()
+        and any((folder / name).is_file() for name in (WEIGHTS, f"{WEIGHTS}.index.json"))
+        else None
+    )
 
 
 def summarise(source: Source, named: str) -> Summary:
@@ -121,7 +126,7 @@ def summarise(source: Source, named: str) -> Summary:
     classes = config.get("architectures")
     class_name = str(classes[0]) if isinstance(classes, list) and classes else None
     labels = source.labels if class_name is None or "For" in class_name else []
-    parameters, dtypes = _header(source.folder / WEIGHTS)
+    parameters, dtypes = _header(source.folder)
     kind, vocabulary = _tokenizer(source.folder)
     pinned = _PINNED.fullmatch(named)
     return Summary(
@@ -152,17 +157,18 @@ def _integer(config: Mapping[str, Any], *keys: str) -> int | None:
     return next((value for key in keys if isinstance(value := config.get(key), int)), None)
 
 
-def _header(path: Path) -> tuple[int, list[str]]:
-    """Return the number of parameters and their types, from the header of a safetensors file."""
+def _header(folder: Path) -> tuple[int, list[str]]:
+    """Return the number of parameters and their types, from the headers of a checkpoint's safetensors files."""
     from safetensors import safe_open
 
     total, dtypes = 0, set()
-    with safe_open(path, framework="numpy") as handle:
-        for key in handle.keys():  # noqa: SIM118 (not a dict)
-            part = handle.get_slice(key)
-            if part.get_dtype() not in INTEGERS:
-                total += math.prod(part.get_shape())
-                dtypes.add(str(part.get_dtype()))
+    for file in weight_files(folder):
+        with safe_open(folder / file, framework="numpy") as handle:
+            for key in handle.keys():  # noqa: SIM118 (not a dict)
+                part = handle.get_slice(key)
+                if part.get_dtype() not in INTEGERS:
+                    total += math.prod(part.get_shape())
+                    dtypes.add(str(part.get_dtype()))
     return total, sorted(dtypes)
 
 

@@ -11,6 +11,7 @@ from pipeline import architectures, heads
 from pipeline.checkpoint import shapes, smoothquant
 from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
+from pipeline.heads import sentence
 from pipeline.tasks import Task
 
 MASKED = -1e4
@@ -23,6 +24,7 @@ _HEADS = (
     *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
     *("discriminator_predictions", "generator_predictions", "generator_lm_head"),
     *("fit_dense", "fit_denses"),
+    sentence.NAME,
 )
 """First path components of tensors outside the encoder: heads of every class, and TinyBERT's distillation layers."""
 
@@ -147,6 +149,7 @@ class ExportGraph(torch.nn.Module):
         self.task = task
         self.head = heads.of(task, model)
         self.index_dtype = index_dtype
+        self._pools_prompt = task.uses_head or sentence.settings(model).pooling.include_prompt
         self._row = architectures.get(model.config.model_type)
         self.score_bias: torch.Tensor | None
         self.register_buffer("score_bias", score_bias)
@@ -162,7 +165,8 @@ class ExportGraph(torch.nn.Module):
             inputs["token_type_ids"] = token_type_ids.to(self.index_dtype)
         if self._row.graph_inputs is not None:
             inputs |= self._row.graph_inputs(ids, int(self.model.config.pad_token_id))
-        scores = (1.0 - mask)[:, None, None, :] * MASKED  # (batch, 1, 1, seq_len)
+        attended = mask if self._pools_prompt else mask.clamp(max=1.0)
+        scores = (1.0 - attended)[:, None, None, :] * MASKED  # (batch, 1, 1, seq_len)
         if self.score_bias is not None:
             length = ids.shape[1]
             scores = scores + self.score_bias[:, :, :length, :length]  # (batch, heads, seq_len, seq_len)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import architectures
+from pipeline.heads import sentence
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +127,10 @@ class _Trace:
         ]
         try:
             with torch.no_grad(), _functions_watched(self._function):
-                model(**{name: tensors[name] for name in names})
+                output = model(**{name: tensors[name] for name in names})
+                if hasattr(model, sentence.NAME):
+                    modules, mask = getattr(model, sentence.NAME), ones.float()
+                    modules.settings.outputs(modules, output.last_hidden_state, mask)
         finally:
             for hook in hooks:
                 hook.remove()

@@ -1,30 +1,48 @@
-"""Settings of sentence-transformers beside a checkpoint, and the refusal of those that the embedding task ignores.
+"""Folders of sentence-transformers: what their modules, prompts and settings say, as one `SentenceHead`.
 
-The task takes the mean over a text's tokens and scales it to unit length; it has no prompts and no other modules.
+Whatever changes a vector is read or refused by name, never passed over.
 
-Source: the modules Transformer and Pooling of sentence-transformers 6.2, and their `load_config`.
+Source: sentence-transformers, from version 2 to 6; keys that later versions renamed are read under both names.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from pipeline import architectures
 from pipeline.artifact import check_size
 from pipeline.checkpoint.files import read_json
 from pipeline.errors import StudentError
+from pipeline.heads.pooling import MODES, Pooling
+from pipeline.heads.sentence import DEFAULT, NAME, SentenceHead
+from pipeline.heads.steps import ACTIVATIONS, Dense, LayerNorm, Normalize, Step
+from pipeline.schemes import PoolingMode
 from pipeline.text.tokenizers import load_tokenizer
 
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 """Names of the settings of the module Transformer; the first that has any is read."""
-_MODULES = ("Transformer", "Pooling", "Normalize")
-"""Classes that the embedding task carries out."""
-_FLAG = "pooling_mode_"
-_MEAN = "mean"
-_FLAG_OF_MEAN = "pooling_mode_mean_tokens"
+WEIGHTS = "model.safetensors"
+"""The tensors of a module, in its folder."""
+_FLAGS: Mapping[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""What versions before 5.4 wrote, in the order in which the vectors are joined."""
+_TOKENIZER = "tokenizer_config.json"
+_VECTOR = "sentence_embedding"
+_INERT = ("Dropout",)
+"""Modules that do nothing outside training."""
+_READ = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", *_INERT)
 
 
 class _Module(NamedTuple):
@@ -34,26 +52,89 @@ class _Module(NamedTuple):
     folder: Path
 
 
-def check(folder: Path) -> None:
-    """Refuse a checkpoint whose vectors are made otherwise than the embedding task makes them.
+def has_modules(folder: Path) -> bool:
+    """Return whether a folder says how its vectors are made."""
+    return (folder / MODULES).is_file() or (folder / "1_Pooling" / "config.json").is_file()
+
+
+def files(folder: Path) -> list[str]:
+    """Return the files that decide the head of a folder, relative to it; those that are absent are left out.
 
     Raises:
-        StudentError: the message names the file and what it asks for.
+        StudentError: modules.json cannot be read, or leads out of the folder.
+    """
+    names = [MODULES, SETTINGS, *TRANSFORMER_CONFIGS]
+    inner = [module.folder for module in _modules(folder) if module.folder != folder] or [folder / "1_Pooling"]
+    for one in inner:
+        names += [(one / name).relative_to(folder).as_posix() for name in ("config.json", WEIGHTS)]
+    return [name for name in names if (folder / name).is_file()]
+
+
+def read(folder: Path) -> SentenceHead:
+    """Return what a folder computes behind its encoder; the default where it says nothing.
+
+    Raises:
+        StudentError: the message names the file, and what it asks for that is not carried out.
     """
     modules = _modules(folder)
-    _check_kinds(folder, modules)
-    pooling = [module.folder / "config.json" for module in modules if module.kind == "Pooling"]
+    _check_order(folder, modules)
+    prompts, default = _prompts(folder / SETTINGS)
+    transformer = _transformer(folder)
+    pooling = [module.folder for module in modules if module.kind == "Pooling"]
     if not modules and (folder / "1_Pooling" / "config.json").is_file():
-        pooling = [folder / "1_Pooling" / "config.json"]
-    for config in pooling:
-        _check_pooling(folder, config)
-    _check_prompt(folder / "config_sentence_transformers.json")
-    _check_case(folder)
+        pooling = [folder / "1_Pooling"]
+    return SentenceHead(
+        pooling=_pooling(folder, pooling[0]) if pooling else DEFAULT.pooling,
+        steps=tuple(_STEPS[one.kind](one.folder) for one in modules if one.kind in _STEPS)
+        if modules
+        else DEFAULT.steps,
+        prompts=prompts,
+        default_prompt=default,
+        max_seq_length=_max_seq_length(folder, transformer),
+        lower_case=bool(transformer.get("do_lower_case")) and not _lowers(folder),
+    )
+
+
+def _tensors(folder: Path, head: SentenceHead) -> dict[str, Any]:
+    """Return the tensors of the modules of a folder; raises an error for weights that do not fit their config."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = {}
+    steps = [module for module in _modules(folder) if module.kind in _STEPS]
+    # Without modules.json the head is the default one, which has no tensors.
+    for number, (step, module) in enumerate(zip(head.steps if steps else (), steps, strict=True)):
+        needed = {name: tuple(tensor.shape) for name, tensor in step.module().state_dict().items()}
+        if not needed:
+            continue
+        path = module.folder / WEIGHTS
+        if not path.is_file():
+            pickled = (module.folder / "pytorch_model.bin").is_file()
+            raise StudentError(
+                f"{module.folder} has no {WEIGHTS}"
+                + (
+                    ", and its pytorch_model.bin is a pickle, which can run code and is not read. Load the model with "
+                    "sentence-transformers 3 or newer and save it again."
+                    if pickled
+                    else f", and {step.kind} has weights. Copy the folder from where the checkpoint is from."
+                )
+            )
+        try:
+            stored = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
+        shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+        if shapes != needed:
+            raise StudentError(
+                f"{path} has the tensors {shapes}, and {module.folder.name}/config.json asks for {needed}."
+            )
+        found |= {f"{number}.{name}": tensor.float() for name, tensor in stored.items()}
+    return found
 
 
 def _modules(folder: Path) -> list[_Module]:
     """Return the rows of modules.json, in the order of computation; none without the file."""
-    path = folder / "modules.json"
+    path = folder / MODULES
     if not path.is_file():
         return []
     try:
@@ -69,19 +150,24 @@ def _modules(folder: Path) -> list[_Module]:
     return [_Module(kind, folder / place) for kind, place in found]
 
 
-def _check_kinds(folder: Path, modules: list[_Module]) -> None:
-    """Refuse modules that are not carried out, that come twice, or whose weights are not the checkpoint's."""
-    path, names = folder / "modules.json", [module.kind for module in modules]
+def _check_order(folder: Path, modules: list[_Module]) -> None:
+    """Refuse modules that are unknown, come twice, or stand where the computation would be another one."""
+    path, names = folder / MODULES, [module.kind for module in modules]
     chain = " → ".join(names)
-    lost = [name for name in names if name not in _MODULES]
+    lost = [name for name in names if name not in _READ]
     if lost:
         raise StudentError(
             f"{path} names the module {lost[0]} ({chain}), which the embedding task does not carry out: it has "
-            f"{', '.join(_MODULES)}. Without that module the vectors would be others."
+            f"{', '.join(_READ)}. Without that module the vectors would be others."
         )
     twice = [name for name in ("Transformer", "Pooling") if names.count(name) > 1]
     if twice:
         raise StudentError(f"{path} names the module {twice[0]} twice ({chain}); the embedding task has it once.")
+    if modules and [name for name in names if name not in _INERT][:2] != ["Transformer", "Pooling"]:
+        raise StudentError(
+            f"{path} has the modules {chain}; the first has to be the Transformer, and the second the Pooling that "
+            "makes one vector of its tokens'."
+        )
     for module in modules:
         if module.kind == "Transformer" and module.folder != folder:
             raise StudentError(
@@ -90,60 +176,168 @@ def _check_kinds(folder: Path, modules: list[_Module]) -> None:
             )
 
 
-def _check_pooling(folder: Path, path: Path) -> None:
+def _pooling(folder: Path, place: Path) -> Pooling:
+    path = place / "config.json"
     # Without a folder of its own it would be the checkpoint's config.json, which says nothing of pooling.
-    if path == folder / "config.json" or not path.is_file():
+    if place == folder or not path.is_file():
         raise StudentError(
-            f"{path} is no Pooling's config, and modules.json has a Pooling there: whether it takes the mean over "
-            "tokens, as the embedding task does, is not known. Copy the file from where the checkpoint is from."
+            f"{path} is no Pooling's config, and modules.json has a Pooling there: which vectors of a row's tokens "
+            "make the embedding is not known. Copy the file from where the checkpoint is from."
         )
     config = read_json(path)
-    modes = _other_modes(config)
-    if modes:
-        raise StudentError(f"{path} asks for {modes}; the embedding task pools the mean over tokens.")
+    flags = [key for key in config if key.startswith("pooling_mode_")]
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else named
+    switched_on = [_FLAGS.get(key, key) for key in flags if config[key] is not False]
+    switched_on.sort(key=lambda mode: list(_FLAGS.values()).index(mode) if mode in MODES else -1)
+    if modes is None:
+        modes = switched_on if flags else ["mean"]
+    elif flags and isinstance(modes, list) and sorted(map(str, modes)) != sorted(switched_on):
+        raise StudentError(
+            f"{path} has pooling_mode {named!r} for newer releases of sentence-transformers, and for older ones "
+            f"{', '.join(switched_on) or 'no pooling'}. Delete the keys that are not meant."
+        )
+    if not isinstance(modes, list) or not modes or not all(mode in MODES for mode in modes):
+        asked = ", ".join(map(str, modes)) if isinstance(modes, list) else repr(modes)
+        raise StudentError(f"{path} asks for pooling {asked[:200] or 'by no mode'}; there are: {', '.join(MODES)}.")
+    return Pooling(modes=tuple(modes), include_prompt=config.get("include_prompt", True) is not False)
 
 
-def _other_modes(config: Mapping[str, Any]) -> str | None:
-    """Return the pooling modes of a Pooling module's config if they are not the mean alone, else None.
+def _dense(folder: Path) -> Step:
+    config = read_json(path := folder / "config.json")
+    activation = str(config.get("activation_function") or "torch.nn.Identity")
+    name = activation.rpartition(".")[2]
+    if not activation.startswith("torch.nn.") or name not in ACTIVATIONS:
+        raise StudentError(
+            f"{path} has activation_function {activation[:120]!r}; there are, of torch.nn: "
+            f"{', '.join(sorted(ACTIVATIONS))}."
+        )
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, _VECTOR):
+            raise StudentError(
+                f"{path} has {key} {config[key]!r}; a Dense here reads and writes {_VECTOR}, the vector of the text."
+            )
+    return Dense(
+        in_features=_size(config, "in_features", path),
+        out_features=_size(config, "out_features", path),
+        bias=config.get("bias", True) is not False,
+        activation=name,
+        residual=config.get("use_residual", False) is True,
+    )
 
-    Newer releases write `pooling_mode`, one name or a list of names to join; older ones a flag per mode. If a config
-    has both, newer releases read the former and older ones the latter, so both have to be the mean.
-    """
-    mode = config.get("pooling_mode", _MEAN)
-    if mode not in (_MEAN, [_MEAN]):
-        return f"pooling_mode {mode!r}"[:200]
-    flags = [key for key in config if key.startswith(_FLAG)]
-    switched_on = [key for key in flags if config[key] is not False]
-    if flags and switched_on != [_FLAG_OF_MEAN]:
-        return ", ".join(switched_on)[:200] or "no pooling"
-    return None
+
+def _layer_norm(folder: Path) -> Step:
+    path = folder / "config.json"
+    return LayerNorm(dimension=_size(read_json(path), "dimension", path))
 
 
-def _check_prompt(path: Path) -> None:
-    """Refuse a text that sentence-transformers puts before every other, whether pooled with it or not."""
+def _size(config: Mapping[str, Any], key: str, path: Path) -> int:
+    value = config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise StudentError(f"{path} has {key} {value!r}; it has to be a whole number from 1 on.")
+    return value
+
+
+_STEPS: Mapping[str, Callable[[Path], Step]] = {
+    "Dense": _dense,
+    "LayerNorm": _layer_norm,
+    "Normalize": lambda folder: Normalize(),
+}
+
+
+def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
+    """Return the prompts that are not empty, and the name of the default one."""
     if not path.is_file():
-        return
+        return {}, None
     config = read_json(path)
-    name, prompts = config.get("default_prompt_name"), config.get("prompts")
-    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    if prompt:
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise StudentError(f"{path} has prompts {str(prompts)[:80]!r}; it has to be a table of texts by name.")
+    if default is not None and default not in prompts:
         raise StudentError(
-            f"{path} puts the prompt {str(prompt)[:80]!r} (default_prompt_name {name!r}) before every text, and the "
-            "embedding task puts none. Set default_prompt_name to null if your app writes the prompt itself."
+            f"{path} has default_prompt_name {str(default)[:80]!r}; there are: {', '.join(prompts) or 'no prompts'}."
         )
+    # Version 5 and later write "query" and "document" with empty texts into every folder.
+    kept = {str(name): text for name, text in prompts.items() if text}
+    return kept, default if default in kept else None
 
 
-def _check_case(folder: Path) -> None:
-    """Refuse `do_lower_case` beside a tokenizer that keeps capitals: sentence-transformers would lower them first."""
+def _transformer(folder: Path) -> dict[str, Any]:
+    """Return the settings of the module Transformer."""
     configs = (folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file())
-    path, config = next(((path, found) for path in configs if (found := read_json(path))), (folder, {}))
-    if config.get("do_lower_case") and not _lowers(folder):
-        raise StudentError(
-            f"{path} has do_lower_case {config['do_lower_case']!r}, and the tokenizer beside it keeps capitals. Save "
-            "the tokenizer with a normalizer that lower-cases, or set do_lower_case to false."
-        )
+    return next((found for path in configs if (found := read_json(path))), {})
+
+
+def _max_seq_length(folder: Path, transformer: Mapping[str, Any]) -> int | None:
+    """Return the tokens at which texts are truncated if they are fewer than the encoder takes, else None.
+
+    Version 6 writes them into the tokenizer's settings, as `model_max_length`.
+    """
+    length = transformer.get("max_seq_length")
+    if length is None and (folder / _TOKENIZER).is_file():
+        length = read_json(folder / _TOKENIZER).get("model_max_length")
+    if length is None or isinstance(length, float):
+        # A tokenizer without a limit has one of 1e30.
+        return None
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise StudentError(f"{folder} has max_seq_length {length!r}; it has to be a whole number from 1 on.")
+    config = read_json(folder / "config.json")
+    limit = architectures.get(str(config.get("model_type"))).max_length(config)
+    return length if length < limit else None
 
 
 def _lowers(folder: Path) -> bool:
     normalizer = load_tokenizer(folder).normalizer
     return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+
+def fold(folder: Path, out: Path) -> None:
+    """Write the head of a folder of sentence-transformers into a copy of its config.json and weights.
+
+    So a checkpoint is one config and one file of tensors from here on; the default head leaves both unchanged.
+
+    Args:
+        folder: the folder that has the modules.
+        out: has a copy of config.json and of the weights.
+
+    Raises:
+        StudentError: the head cannot be read.
+    """
+    config = read_json(out / "config.json")
+    head = settings_of(folder, config.get(NAME))
+    if NAME in config or head == DEFAULT:
+        return
+    from safetensors.torch import load_file, save_file
+
+    own = {f"{NAME}.{name}": tensor.contiguous() for name, tensor in _tensors(folder, head).items()}
+    if own:
+        save_file(load_file(out / WEIGHTS) | own, out / WEIGHTS, metadata={"format": "pt"})
+    text = json.dumps(config | {NAME: head.model_dump(mode="json")}, indent=2, sort_keys=True)
+    (out / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def settings_of(folder: Path, stored: Mapping[str, Any] | None) -> SentenceHead:
+    """Return the head of a folder of sentence-transformers, or of a checkpoint that was made here.
+
+    Args:
+        folder: the checkpoint; it is not read where its config has the head.
+        stored: the head in its config.json, or None.
+    """
+    return read(folder) if stored is None else SentenceHead.model_validate(stored)
+
+
+def of_checkpoint(folder: Path, config: Any) -> tuple[SentenceHead, dict[str, Any]]:
+    """Return the head of a checkpoint, and its tensors in torch by name, such as `0.linear.weight`.
+
+    Raises:
+        StudentError: the head cannot be read.
+    """
+    from safetensors import safe_open
+
+    stored = getattr(config, NAME, None)
+    head = settings_of(folder, stored)
+    if stored is None:
+        return head, _tensors(folder, head)
+    with safe_open(folder / WEIGHTS, "pt") as handle:
+        names = [name for name in handle.keys() if name.startswith(f"{NAME}.")]  # noqa: SIM118
+        return head, {name.removeprefix(f"{NAME}."): handle.get_tensor(name).float() for name in names}

@@ -27,8 +27,10 @@ from torch import nn
 
 from pipeline import architectures
 from pipeline.architectures import layers
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import WEIGHTS, Source
 from pipeline.errors import StudentError
+from pipeline.heads import sentence
 
 KEY = "pocketbert"
 Info = dict[str, Any]
@@ -89,12 +91,32 @@ def read_config(checkpoint: Path | Source) -> Any:
 def from_pretrained(auto: Any, checkpoint: Path | Source, config: Any, **options: Any) -> tuple[Any, Info]:
     """Load a checkpoint, plain or compressed, as `auto.from_pretrained(..., output_loading_info=True)` does.
 
+    A bare encoder gets the head of its sentence-transformers folder, see `pipeline.heads.sentence`.
+
     Args:
         auto: one of transformers' auto classes.
         checkpoint: a folder with config.json and model.safetensors; or a `Source`, for a model on torch's meta device.
         config: of `read_config`, possibly edited.
         options: those of transformers; for a compressed checkpoint, those of the model's class.
+
+    Raises:
+        StudentError: the head, or a compressed checkpoint, cannot be read.
     """
+    head, tensors = None, None
+    if auto.__name__ == "AutoModel":
+        folder = checkpoint.folder if isinstance(checkpoint, Source) else checkpoint
+        if isinstance(checkpoint, Source):
+            head = sentences.settings_of(folder, getattr(config, sentence.NAME, None))
+        else:
+            head, tensors = sentences.of_checkpoint(folder, config)
+    config.__dict__.pop(sentence.NAME, None)
+    model, info = _encoder(auto, checkpoint, config, options)
+    if head is not None:
+        sentence.attach(model, head, tensors)
+    return model, info
+
+
+def _encoder(auto: Any, checkpoint: Path | Source, config: Any, options: Mapping[str, Any]) -> tuple[Any, Info]:
     shape = compressed(checkpoint)
     if isinstance(checkpoint, Source):
         with _faults_named(checkpoint):
@@ -199,7 +221,8 @@ def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], checkpoint: st
     """
     prefix = encoder_prefix(model)
     known = model.state_dict().keys()
-    encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
+    beside = (f"{prefix}pooler.", f"{sentence.NAME}.")
+    encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(beside)]
     lost = [name for name in encoder if name not in known]
     if lost:
         raise StudentError(

@@ -22,6 +22,8 @@ from pipeline.checkpoint import plausible, sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
+from pipeline.heads import sentence
+from pipeline.heads.pooling import MODES
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 
@@ -33,13 +35,12 @@ CODES = "integers.safetensors"
 GAINS = "gains.safetensors"
 """The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.smoothquant`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
-_TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
+_TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.checkpoints`."""
-_LOOKED_AT = ("config_sentence_transformers.json", *sentences.TRANSFORMER_CONFIGS)
-"""Files that are checked, and may lead to a refusal, but do not change the computation and so are in no key."""
-_MODULE_CONFIGS = "*/config.json"
-"""Configs of sentence-transformers' modules, each in the folder that modules.json names."""
+_OF_SENTENCES = (sentences.MODULES, sentences.SETTINGS, *sentences.TRANSFORMER_CONFIGS)
+_MODULE_FILES = ("*/config.json", f"*/{WEIGHTS}")
+"""Configs and tensors of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
@@ -138,11 +139,11 @@ class Source:
         """Size of the checkpoint's weights in bytes; after a trial, the size that its shapes have in fp32."""
         if self.tensors is not None:
             return 4 * sum(math.prod(shape) for shape in self.tensors.values())
-        return (self.folder / WEIGHTS).stat().st_size
+        return sum((self.folder / name).stat().st_size for name in weight_files(self.folder))
 
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the weights by name, from a trial or from the header of the file."""
-        return self.tensors if self.tensors is not None else _header(self.folder / WEIGHTS)
+        return self.tensors if self.tensors is not None else _header(self.folder)
 
 
 CheckpointsBySource = Mapping[str, Source]
@@ -226,7 +227,7 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
 
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
-        patterns = [*_TAKEN, *_LOOKED_AT, _MODULE_CONFIGS, "README.md"]
+        patterns = [*_TAKEN, *_OF_SENTENCES, *_MODULE_FILES, "README.md"]
         folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
     _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
@@ -240,7 +241,8 @@ def _check_cache(folder: Path) -> None:
 
     Source: huggingface.co/docs/huggingface_hub/guides/manage-cache
     """
-    for path in sorted({folder / name for name in (*_TAKEN, *_LOOKED_AT)} | set(folder.glob(_MODULE_CONFIGS))):
+    inner = {path for pattern in _MODULE_FILES for path in folder.glob(pattern)}
+    for path in sorted({folder / name for name in (*_TAKEN, *_OF_SENTENCES)} | inner):
         if not path.is_symlink():
             continue
         pinned = Path(os.readlink(path)).name
@@ -277,7 +279,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be read: {error.strerror}.") from error
     if not exists:
         raise StudentError(f"checkpoint folder {folder} {no_folder(folder)}. Name a folder in Hugging Face layout.")
-    for name in (*_TAKEN, *_LOOKED_AT, "README.md"):
+    for name in (*_TAKEN, *_OF_SENTENCES, "README.md"):
         try:
             # A pipe would be waited for, and a device never ends.
             if (folder / name).exists() and not (folder / name).is_file():
@@ -286,6 +288,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
                 check_size(folder / name)
         except OSError as error:
             raise StudentError(f"{folder / name} cannot be read: {error.strerror}.") from error
+    _check_adapter(folder)
     config = read_json(folder / "config.json")
     check_weights(folder)
     tokenizers.find(folder)
@@ -295,18 +298,48 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(key := architecture.keys.max_positions), int):
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
-    plausible.check(folder, config, _header(folder / WEIGHTS), architecture, compressed="pocketbert" in config)
-    files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
+    plausible.check(folder, config, _header(folder), architecture, compressed="pocketbert" in config)
+    taken = dict.fromkeys((*_TAKEN, *weight_files(folder), *sentences.files(folder)))
+    files = {name: sha256_file(folder / name) for name in taken if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
 
 
-def _header(weights: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors of a file by name."""
+def _header(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a folder's weights by name."""
     from safetensors import safe_open
 
-    with safe_open(weights, framework="numpy") as handle:
-        names = handle.keys()
-        return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in weight_files(folder):
+        with safe_open(folder / name, framework="numpy") as handle:
+            shapes |= {tensor: tuple(handle.get_slice(tensor).get_shape()) for tensor in handle.keys()}  # noqa: SIM118
+    return shapes
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Return the names of the files that hold a checkpoint's weights: one, or the shards that an index lists.
+
+    Raises:
+        StudentError: the index cannot be read, or names something else than files beside it.
+    """
+    index = folder / f"{WEIGHTS}.index.json"
+    if (folder / WEIGHTS).is_file() or not index.is_file():
+        return [WEIGHTS]
+    listed = read_json(index).get("weight_map")
+    names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
+    if not names or not all(re.fullmatch(r"[\w.-]+\.safetensors", name) for name in names):
+        raise StudentError(f"{index} lists no safetensors files beside it in 'weight_map'. Copy the checkpoint again.")
+    return names
+
+
+def _check_adapter(folder: Path) -> None:
+    """Refuse an adapter, which changes what the weights beside it compute and would be left out."""
+    if (folder / "adapter_config.json").is_file():
+        raise StudentError(
+            f"{folder} has an adapter (adapter_config.json), which is not read. Merge it into its model first:\n"
+            f"  model = peft.AutoPeftModelForFeatureExtraction.from_pretrained({str(folder)!r}).merge_and_unload()\n"
+            f"  model.save_pretrained('merged'); transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
+            ".save_pretrained('merged')"
+        )
 
 
 def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
@@ -340,20 +373,23 @@ def _check_computation(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_weights(folder: Path) -> None:
-    """Refuse pickles, shards and broken safetensors files by reading the header only.
+    """Refuse pickles and broken safetensors files by reading the headers only.
 
     Raises:
         StudentError: with the name of the file.
     """
+    for name in weight_files(folder):
+        _check_weights(folder / name)
+
+
+def _check_weights(path: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
-    path = folder / WEIGHTS
+    folder = path.parent
+    if path.name != WEIGHTS and not path.is_file():
+        raise StudentError(f"{folder} has no {path.name}, which {WEIGHTS}.index.json lists. Copy the checkpoint again.")
     if not path.is_file():
         pickles = sorted(found.name for pattern in _PICKLES for found in folder.glob(pattern))
-        if (folder / f"{WEIGHTS}.index.json").is_file():
-            raise StudentError(
-                f"{folder} holds sharded weights; save the student as one {WEIGHTS} (max_shard_size='10GB')."
-            )
         if pickles:
             raise StudentError(
                 f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read; "
@@ -384,12 +420,37 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             limit = f"the checkpoint's limit of {source.max_length} positions"
             raise RecipeError(f"{recipe_file}: sequence length {longest} ({backend}) is beyond {limit}.")
     if recipe.task == "embedding":
-        sentences.check(source.folder)
+        _check_head(recipe, recipe_file, source)
     if recipe.task == "classification" and source.config.get("problem_type") == "multi_label_classification":
         raise StudentError(
             f"{source.folder}/config.json has problem_type 'multi_label_classification', where each label is true or "
             "not for itself; task classification chooses one label by a softmax over all. No task here does the former."
         )
+
+
+def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
+    """Refuse a head that is not carried out, that nobody has named, or that truncates earlier than a target."""
+    if sentence.NAME not in source.config and not sentences.has_modules(source.folder) and not recipe.student.pooling:
+        raise RecipeError(
+            f"{recipe_file}: {source.folder} is a bare encoder: it has no {sentences.MODULES}, which would say how the "
+            f"vectors of its tokens become an embedding. Say it: student.pooling = 'mean', or another of "
+            f"{', '.join(MODES)}."
+        )
+    if recipe.student.pooling and sentences.has_modules(source.folder):
+        raise RecipeError(
+            f"{recipe_file}: student.pooling is for an encoder without modules, and {source.folder} says how its "
+            "vectors are made. Leave the key out."
+        )
+    head = sentences.settings_of(source.folder, source.config.get(sentence.NAME))
+    limit = recipe.student.max_seq_length or head.max_seq_length
+    for backend in recipe.targets:
+        longest = recipe.lengths(backend)[-1]
+        if limit is not None and longest > limit:
+            raise RecipeError(
+                f"{recipe_file}: sequence length {longest} ({backend}) is beyond max_seq_length {limit}, where "
+                "sentence-transformers truncates a text, so the two would differ in longer ones. Leave the length out, "
+                f"or set student.max_seq_length = {longest}."
+            )
 
 
 def fine_tuned(origin: str, data: str) -> str:

@@ -352,6 +352,9 @@ def predict(
     among: Annotated[
         Path | None, typer.Option(help="Text file, one candidate a line, to search for nearest neighbours.")
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt of an embedding model, by its name, such as query; '' for none.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours to show.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
     as_json: AsJson = False,
@@ -363,7 +366,9 @@ def predict(
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
-    predictions, nearest = call_in_worker(predict_file, file, texts, candidates, top=top, threads=threads)
+    predictions, nearest = call_in_worker(
+        predict_file, file, texts, candidates, prompt=prompt, top=top, threads=threads
+    )
     document = documents.prediction_document(predictions, nearest)
     documents.show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 

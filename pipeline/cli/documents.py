@@ -73,6 +73,10 @@ def prediction_document(
     for number, prediction in enumerate(predictions):
         row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}
         row |= {"truncated": prediction.truncated, "length": prediction.length, "vector": prediction.vector.tolist()}
+        if prediction.value is not None:
+            row["value"] = prediction.value
+        if prediction.unprompted:
+            row["unprompted"] = list(prediction.unprompted)
         if prediction.scores:
             row["labels"] = prediction.scores
         if prediction.entities is not None:

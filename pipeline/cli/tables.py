@@ -13,7 +13,7 @@ from pipeline.cli.inventory import ReadyRecipe
 from pipeline.cli.texts import plain, shortened
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
-from pipeline.convert.model import NearText, Prediction
+from pipeline.convert.model import UNPROMPTED, NearText, Prediction
 from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
@@ -122,10 +122,13 @@ def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Se
                 say(f"  {entity.score:6.1%}  {entity.kind:16} {tagged}")
             if not prediction.entities:
                 say("  nothing tagged")
-        elif prediction.vector.size == 1:
-            say(f"  {float(prediction.vector[0]):.4f}")
+        elif prediction.value is not None:
+            say(f"  {prediction.value:.4f}")
         for neighbour in neighbours[number] if neighbours else ():
             say(f"  {neighbour.cosine:6.3f}  {shortened(neighbour.text)}")
+    unprompted = next((one.unprompted for one in predictions if one.unprompted), ())
+    if unprompted:
+        say(f"{UNPROMPTED} {', '.join(unprompted)}: choose one with --prompt")
 
 
 def print_draft(draft: Draft) -> None:

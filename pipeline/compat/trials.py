@@ -56,9 +56,14 @@ class Trial:
 
 
 def calls_of(signature: Signature, rows: Golden) -> list[Call]:
-    """Return every golden row at every length of the file that it fits; its ids are the shipped tokenizer's."""
+    """Return every golden row at every length of the file that it fits; its ids are the shipped tokenizer's.
+
+    Rows behind a prompt whose tokens are not pooled are left out: how many these are, the tokenizer alone knows.
+    """
     calls = []
     for number, golden_row in enumerate(rows.rows):
+        if golden_row.prompt is not None and not signature.include_prompt:
+            continue
         row = Row(tuple(golden_row.input_ids), tuple(golden_row.token_type_ids))
         for function in signature.functions:
             if len(row) <= function.max_length:

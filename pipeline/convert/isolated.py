@@ -11,7 +11,7 @@ from typing import Literal, Self, overload
 
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.convert.model import Model, Prediction, model_folder, open_checked
+from pipeline.convert.model import Model, Prediction, model_folder, open_checked, warn_unprompted
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.formats import signature
@@ -56,14 +56,15 @@ class IsolatedModel:
             self._end(keep_log=self._named_in(error))
             raise
 
-    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+    def predict(self, texts: Sequence[str | tuple[str, str]], prompt: str | None = None) -> list[Prediction]:
         """Encode, run and post-process texts or pairs, see `Model.predict`.
 
         Raises:
-            InputError: a text without any character.
+            InputError: a text without any character, or the model has no such prompt.
             WorkerDied: the runtime crashed or hung.
         """
-        return self._worker.call(_predict, list(texts))
+        warn_unprompted(self.signature, prompt)
+        return self._worker.call(_predict, list(texts), prompt)
 
     def close(self) -> None:
         """End the process."""
@@ -165,6 +166,6 @@ def _open(folder: Path, threads: int) -> None:
     _model = open_checked(folder, threads=threads)
 
 
-def _predict(texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+def _predict(texts: Sequence[str | tuple[str, str]], prompt: str | None) -> list[Prediction]:
     assert _model is not None
-    return _model.predict(texts)
+    return _model.predict(texts, prompt)

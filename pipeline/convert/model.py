@@ -1,6 +1,7 @@
 """Run a converted file: signature, tokenizer, length, post-processing; for predict, verify and benchmark."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
 from pipeline.text.bundled import everyday_sentences
 from pipeline.text.encoding import Encoder, Row
+
+UNPROMPTED = "embedded without a prompt, and the model has"
+"""Begins a sentence that goes on with the prompts' names."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Prediction:
     """How many windows over a long passage were run."""
     truncated: bool = False
     """Whether the text was cut to the file's longest sequence length."""
+    value: float | None = None
+    """The number of a regression, behind its activation, such as a reranker's score."""
+    unprompted: tuple[str, ...] = ()
+    """Names of the model's prompts, if it has some and the text was embedded without one."""
 
 
 class Model:
@@ -108,27 +116,46 @@ class Model:
     def _names(self, function: Function) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in function.inputs)
 
-    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+    def predict(self, texts: Sequence[str | tuple[str, str]], prompt: str | None = None) -> list[Prediction]:
         """Encode, run and post-process texts or pairs; those beyond the file's longest length are truncated.
 
-        Raises:
-            InputError: a text without any character.
-        """
-        return [self._predict(*((text, None) if isinstance(text, str) else text)) for text in texts]
+        Args:
+            texts: texts, or pairs of texts.
+            prompt: name of one of `signature.prompts`, whose text is put before each text; None for the model's default
+                prompt, an empty name for none.
 
-    def _predict(self, first: str, second: str | None) -> Prediction:
+        Raises:
+            InputError: a text without any character, or the model has no such prompt.
+        """
+        warn_unprompted(self.signature, prompt)
+        before = self.signature.wanted.text(prompt)
+        return [self._predict(before, *((text, None) if isinstance(text, str) else text)) for text in texts]
+
+    def _predict(self, prompt: str, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
             raise InputError("the text is empty; give at least one character that is not white space.")
         kind = self.signature.output_kind
         if kind == "spans":
             return self._answer(first, second)
+        if kind == "embedding" and second is None:
+            return self._embed(prompt, first)
         row, offsets = self.encoder.encode_with_offsets(first, second)
         _, length = self.signature.choose(len(row))
         vector = self.run(row)
         found = Prediction(first, second, len(row), length, vector, truncated=self._truncated(row, first, second))
+        if kind == "value":
+            number = float(vector[0])
+            return replace(found, value=_sigmoid(number) if self.signature.activation == "sigmoid" else number)
         if kind == "logits":
             return replace(found, scores=self._shares(vector))
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
+
+    def _embed(self, prompt: str, text: str) -> Prediction:
+        row = self.encoder.encode_prompted(prompt, text, pooled=self.signature.include_prompt)
+        _, length = self.signature.choose(len(row))
+        cut = self._truncated(row, prompt + text, None)
+        names = () if prompt else tuple(self.signature.prompts)
+        return Prediction(text, None, len(row), length, self.run(row), truncated=cut, unprompted=names)
 
     def _truncated(self, row: Row, first: str, second: str | None) -> bool:
         """Return whether a row was truncated; only a row of the full length has to be encoded again to tell."""
@@ -173,6 +200,22 @@ class Model:
     ) -> None:
         """Free the runtime's memory."""
         self.close()
+
+
+def warn_unprompted(signature: Signature, prompt: str | None) -> None:
+    """Warn if texts are going to be embedded without a prompt by a model that has some; Python says it once a line.
+
+    An empty name is a caller's choice and no reason for a warning.
+    """
+    if prompt is None and signature.prompts and signature.default_prompt is None:
+        names = ", ".join(map(repr, signature.prompts))
+        warnings.warn(f"{UNPROMPTED} {names}; pass one, or '' if none is meant", stacklevel=3)
+
+
+def _sigmoid(number: float) -> float:
+    from scipy.special import expit
+
+    return float(expit(number))
 
 
 def load(path: Path, *, threads: int = 1) -> Model:
@@ -259,7 +302,13 @@ def _read_limited(file: Path) -> bytes:
 
 
 def predict_file(
-    file: Path, texts: Sequence[str | tuple[str, str]], among: Sequence[str] | None, *, top: int, threads: int
+    file: Path,
+    texts: Sequence[str | tuple[str, str]],
+    among: Sequence[str] | None,
+    *,
+    prompt: str | None,
+    top: int,
+    threads: int,
 ) -> tuple[list[Prediction], list[list[NearText]] | None]:
     """Load a model, predict, and for embeddings look for near texts: the work of `pocketbert predict`, in a worker.
 
@@ -268,9 +317,9 @@ def predict_file(
         InputError: candidates were given, and the model gives no embeddings.
     """
     model = load(file, threads=threads)
-    predictions = model.predict(texts)
+    predictions = model.predict(texts, prompt)
     if model.signature.output_kind == "embedding":
-        return predictions, nearest(model, predictions, among or everyday_sentences(), top=top)
+        return predictions, nearest(model, predictions, among or everyday_sentences(), prompt=prompt, top=top)
     if among:
         raise InputError(
             f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."
@@ -278,12 +327,24 @@ def predict_file(
     return predictions, None
 
 
-def nearest(model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, top: int) -> list[list[NearText]]:
-    """Return the nearest candidates of each prediction, best first."""
-    vectors = np.stack([prediction.vector for prediction in model.predict(texts)])
+def nearest(
+    model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, prompt: str | None, top: int
+) -> list[list[NearText]]:
+    """Return the nearest candidates of each prediction, best first.
+
+    Args:
+        model: gave the predictions.
+        predictions: of the texts that are searched for.
+        texts: the candidates.
+        prompt: of the predictions; if it has a name, candidates get the model's prompt for documents.
+        top: number of candidates.
+    """
+    vectors = np.stack(
+        [one.vector for one in model.predict(texts, model.signature.document_prompt if prompt else prompt)]
+    )
     result = []
     for prediction in predictions:
-        cosines = vectors @ prediction.vector
+        cosines = np.nan_to_num(measures.cosine(vectors, np.broadcast_to(prediction.vector, vectors.shape)))
         best = np.argsort(-cosines)[:top]
         result.append([NearText(texts[number], float(cosines[number])) for number in best])
     return result

@@ -173,6 +173,10 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
         minimum_runtime=formats.minimum_runtime(target.backend, target.scheme),
         pad_token_id=student_metrics["pad_token_id"],
         labels=request.labels,
+        prompts=student_metrics["prompts"],
+        default_prompt=student_metrics["default_prompt"],
+        include_prompt=student_metrics["include_prompt"],
+        activation=student_metrics["activation"],
         functions=functions,
         parameters=student_metrics["parameters"],
     )

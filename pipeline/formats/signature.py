@@ -11,6 +11,7 @@ from pipeline import strict, tasks
 from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError
 from pipeline.schemes import BACKENDS, SCHEMES, OutputKind
+from pipeline.text.encoding import Prompts
 
 SIGNATURE = "signature.json"
 _LARGEST_BYTES = 1 << 20
@@ -18,6 +19,8 @@ _LONGEST = 1 << 16
 """Most tokens of a row; encoders of today take 8,192."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Every input that a file may take; the first two it must."""
+_OF_DOCUMENTS = ("document", "passage")
+"""What models call the prompt of texts that are searched."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"\d+(\.\d+)+")
 
@@ -78,6 +81,16 @@ class Signature(_Frozen):
     """From shortest to longest."""
     parameters: int
     """Unique parameters of the exported graph."""
+
+    @property
+    def wanted(self) -> Prompts:
+        """The prompts as an encoder takes them."""
+        return Prompts(self.prompts, self.default_prompt, self.include_prompt)
+
+    @property
+    def document_prompt(self) -> str | None:
+        """Name of the prompt of texts that are searched, as against a query; None for the default one."""
+        return next((name for name in _OF_DOCUMENTS if name in self.prompts), None)
 
     @property
     def max_length(self) -> int:
@@ -154,6 +167,10 @@ def _problems(signature: Signature) -> Iterator[str]:
             f"functions: {function.name}: {problem}" for problem in _wrong_function(function, task.output_names)
         )
     yield from _wrong_labels(signature, has_labels=task.has_labels)
+    if signature.prompts and signature.output_kind != "embedding":
+        yield f"prompts: task {task.name} has none"
+    if signature.default_prompt is not None and signature.default_prompt not in signature.prompts:
+        yield f"default_prompt: {signature.default_prompt[:80]!r} is none of {sorted(signature.prompts)}"
 
 
 def _wrong_function(function: Function, output_names: tuple[str, ...]) -> Iterator[str]:

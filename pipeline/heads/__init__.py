@@ -6,7 +6,7 @@ May import tasks and what lies below it; torch is imported inside functions.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.heads import labels, pooling, spans
+from pipeline.heads import labels, sentence, spans
 from pipeline.heads.head import Head
 from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
@@ -14,7 +14,7 @@ from pipeline.tasks import Task
 __all__ = ["Head", "of"]
 
 _MAKE: Mapping[OutputKind, Callable[[Any], Head]] = {
-    "embedding": pooling.mean,
+    "embedding": sentence.of_text,
     "logits": labels.of_text,
     "value": labels.of_text,
     "token_logits": labels.of_tokens,

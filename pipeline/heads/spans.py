@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def of_tokens(model: Any) -> Head:
     """Return the head of Hugging Face's question-answering classes."""
-    return Head(_outputs, _reference)
+    return Head(_outputs, lambda output, unpooled: _reference(output))
 
 
 def _outputs(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:

@@ -29,7 +29,7 @@ from pipeline.execution.node import Estimate, External, Input, Node, Scratch, ve
 from pipeline.execution.store import Store
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
-from pipeline.student import reference
+from pipeline.student import assemble, reference
 from pipeline.student import stage as student
 from pipeline.train import stage as train
 from pipeline.train.checks import check_section, class_of, has_head
@@ -217,6 +217,8 @@ def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoint
     source = find(recipe, file, ends)
     before = branch.before.get(recipe.student.source)
     branch.named = Checkpoint(source, before.end.node if before else None)
+    if assemble.is_needed(source, recipe.student):
+        branch.named = _assembled(branch, branch.named)
     current = branch.trained = _train(branch, branch.named, finished, tries=tries) if recipe.train else branch.named
     if last_stage == "train" and current.node and current.node.identity in finished.artifacts:
         # Nothing is left to do, and what comes behind it was tried before the training began.
@@ -241,6 +243,25 @@ def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoint
         student.check_head(current.source, task, stored=current.node is None)
     branch.last = current
     branch.trained_on = branch.trained_on or compress.labelled_data(context)
+
+
+def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
+    """Return the checkpoint that is written as one file of weights with the head that the recipe names."""
+    section = branch.recipe.student
+    node = Node(
+        recipe=branch.recipe.name,
+        name="assemble",
+        place="assembled",
+        stage="assemble",
+        version=assemble.VERSION,
+        params={"pooling": section.pooling},
+        inputs={"source": begun.input},
+        tools=versions("safetensors"),
+        function=assemble.make,
+        arguments=(Input("source"), section),
+        estimate=Estimate(5, begun.source.weights_bytes),
+    )
+    return Checkpoint(assemble.expected(begun.source, section), node)
 
 
 def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, tries: bool) -> Checkpoint:

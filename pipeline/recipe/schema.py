@@ -17,7 +17,7 @@ from pipeline.recipe.compression import (
     VocabularySection,
 )
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Natural, Place, Section, Updates
-from pipeline.schemes import SCHEMES, Gates
+from pipeline.schemes import SCHEMES, Gates, PoolingMode
 
 RENAMED: Mapping[str, str] = {
     "convert.minimum_ios": "targets.coreml.minimum_ios",
@@ -45,6 +45,10 @@ class StudentSection(Section):
     """The ready recipe that does the same with a bundled student, for where this one cannot be had."""
     random_weights: bool = False
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
+    pooling: PoolingMode | None = None
+    """How an encoder without `modules.json` makes one vector of its tokens'; behind it comes scaling to unit length."""
+    max_seq_length: Natural | None = None
+    """Tokens at which texts are truncated, where the checkpoint's own `max_seq_length` is not meant."""
 
 
 class TrainSection(LabelledUpdates):

@@ -1,6 +1,7 @@
 """Golden rows: a few texts with their ids and true outputs, which ship with every file and which both apps replay."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,12 +10,13 @@ from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
 from pipeline import architectures, strict
+from pipeline.heads.sentence import SentenceHead
 from pipeline.metrics.measures import Floats
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
 from pipeline.student.outputs import reference_outputs
 from pipeline.tasks import Task
-from pipeline.text.encoding import Encoder, Row, Window
+from pipeline.text.encoding import Encoder, Prompts, Row, Window
 
 GOLDEN = "golden.json"
 TEXTS: tuple[tuple[str, str | None], ...] = (
@@ -46,8 +48,21 @@ _QUESTIONS: tuple[tuple[str, str | None], ...] = (
 )
 """A passage that needs several windows, and one that fits a row; for question answering alone."""
 
-Sample = tuple[str, str | None, int | None]
-"""Both texts, and the number of the window over the second."""
+_PROMPTED = ("A man is playing a guitar.", "When does the café on the corner open?")
+"""Texts that come once more behind each prompt of an embedding model."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text, a pair, a window over a passage, or a text behind a prompt."""
+
+    first: str
+    second: str | None = None
+    window: int | None = None
+    prompt: str | None = None
+    """Name of the prompt before `first`; None for none."""
+
+
 _ANOTHER_PROCESSOR = 3e-4
 """Largest difference of outputs between two processors, of their root mean square: 1.2e-5 was measured."""
 _LENGTH = 128
@@ -106,14 +121,16 @@ def _agree(found: list[Floats], reference: list[Floats]) -> bool:
     )
 
 
-def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
+def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer, head: SentenceHead) -> None:
     """Write the student's golden rows with the checkpoint's own outputs."""
-    length = min(_LENGTH, architectures.get(model.config.model_type).max_length(model.config.to_dict()))
+    limit = architectures.get(model.config.model_type).max_length(model.config.to_dict())
+    length = min(_LENGTH, limit, head.max_seq_length or limit)
     encoder = Encoder(tokenizer, length)
     questions = _QUESTIONS if task.output_kind == "spans" else ()
-    samples: list[Sample] = [(*text, None) for text in TEXTS]
-    samples += [(*text, window) for text in questions for window in range(len(_windows(encoder, text)))]
-    rows = [encode(encoder, *sample) for sample in samples]
+    samples = [Sample(*text) for text in TEXTS]
+    samples += [Sample(*text, window) for text in questions for window in range(len(_windows(encoder, *text)))]
+    samples += [Sample(text, prompt=name) for name in head.prompts for text in _PROMPTED]
+    rows = [encode(encoder, sample, head.wanted) for sample in samples]
     outputs = reference_outputs(model, task, rows)
     golden = Golden(
         task=task.name,
@@ -126,22 +143,26 @@ def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
     tokenizer.no_truncation()
 
 
-def encode(encoder: Encoder, first: str, second: str | None, window: int | None) -> Row:
-    """Return the row of a text, a pair, or a window over a passage."""
-    return encoder.encode(first, second) if window is None else _windows(encoder, (first, second))[window].row
+def encode(encoder: Encoder, sample: Sample | GoldenRow, prompts: Prompts) -> Row:
+    """Return the row of a text, a pair, a window over a passage, or a text behind a prompt."""
+    if sample.prompt is not None:
+        return encoder.encode_prompted(prompts.text(sample.prompt), sample.first, pooled=prompts.pooled)
+    if sample.window is None:
+        return encoder.encode(sample.first, sample.second)
+    return _windows(encoder, sample.first, sample.second)[sample.window].row
 
 
-def _windows(encoder: Encoder, text: tuple[str, str | None]) -> list[Window]:
-    return encoder.windows(text[0], text[1] or "", stride=overlap(encoder.max_length))
+def _windows(encoder: Encoder, question: str, passage: str | None) -> list[Window]:
+    return encoder.windows(question, passage or "", stride=overlap(encoder.max_length))
 
 
 def _row(sample: Sample, row: Row, output: Any) -> GoldenRow:
-    first, second, window = sample
     rounded = [float(np.float32(f"{value:.7g}")) for value in output.ravel()]
     return GoldenRow(
-        first=first,
-        second=second,
-        window=window,
+        first=sample.first,
+        second=sample.second,
+        window=sample.window,
+        prompt=sample.prompt,
         input_ids=list(row.ids),
         token_type_ids=list(row.types),
         output=rounded,

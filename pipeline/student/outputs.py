@@ -20,17 +20,17 @@ def reference_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs
     """Run a checkpoint over rows; those of one length share a batch, so that none is padded."""
     import torch
 
-    by_length: dict[int, list[int]] = defaultdict(list)
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
-        by_length[len(row)].append(number)
+        alike[len(row), row.unpooled].append(number)
     outputs: dict[int, NDArray[np.float32]] = {}
     head = heads.of(task, model)
     with torch.no_grad():
-        for numbers in by_length.values():
+        for (_, unpooled), numbers in alike.items():
             for start in range(0, len(numbers), _BATCH):
                 batch = numbers[start : start + _BATCH]
                 result = model(**_tensors([rows[number] for number in batch], model))
-                outputs.update(zip(batch, head.reference(result), strict=True))
+                outputs.update(zip(batch, head.reference(result, unpooled), strict=True))
     return RowOutputs.of([outputs[number] for number in range(len(rows))])
 
 

@@ -13,18 +13,26 @@ from typing import Any
 from pipeline import tasks
 from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note
 from pipeline.errors import InputError
+from pipeline.heads import sentence
+from pipeline.heads.sentence import DEFAULT
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
 from pipeline.student.outputs import label_names, reference_outputs
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
-from pipeline.text.encoding import Encoder, Row
+from pipeline.text.encoding import NO_PROMPTS, Encoder, Prompts, Row
 
-VERSION = 5
+VERSION = 6
 OUTPUTS = "outputs.safetensors"
 ONE_TOKEN = "one_token"
 """Kind of rows with a single token; no tokenizer makes them, and every mask has to cope with them."""
+_PROMPTED = (
+    "Is the shop open on Sunday?",
+    "The train was late again, so we took the bus.",
+    "\u4eca\u5929\u5929\u6c14\u5f88\u597d",
+)
+"""Sentences that come behind each prompt of an embedding model."""
 _ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")
 
 DatasetChoice = Sequence[str | Dataset] | None
@@ -100,10 +108,12 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
     names = label_names(model.config) if task.has_labels else None
-    book = EncodedTexts(Encoder.from_folder(student, max_length), task, names or [])
+    head = DEFAULT if task.uses_head else sentence.settings(model)
+    book = EncodedTexts(Encoder.from_folder(student, max_length), task, names or [], head.wanted)
     usable, skipped = chosen_datasets(task, choice)
     for text in verification_texts():
         book.add(text)
+    book.add_prompted()
     book.add_single_tokens()
     checked = len(book.rows)
     datasets = []
@@ -127,7 +137,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
         "checkpoint": model_structure(model),
         "checked": checked,
         "texts": [asdict(text) for text in book.texts],
-        "rows": [{"ids": row.ids, "types": row.types} for row in book.rows],
+        "rows": [{"ids": row.ids, "types": row.types, "unpooled": row.unpooled} for row in book.rows],
         "datasets": [asdict(dataset) for dataset in datasets],
         "skipped": skipped,
     }
@@ -149,7 +159,7 @@ def read(folder: Path) -> Reference:
         labels=document["labels"],
         checkpoint=document["checkpoint"],
         texts=[Text(**text) for text in document["texts"]],
-        rows=[Row(tuple(row["ids"]), tuple(row["types"])) for row in document["rows"]],
+        rows=[Row(tuple(row["ids"]), tuple(row["types"]), row["unpooled"]) for row in document["rows"]],
         outputs=RowOutputs(**load_file(folder / OUTPUTS)),
         checked=document["checked"],
         datasets=[Labels(**dataset) for dataset in document["datasets"]],
@@ -164,8 +174,9 @@ Example = tuple[int, int | None, Any]
 class EncodedTexts:
     """Texts and their encoded rows, each once, and the labels that datasets give them."""
 
-    def __init__(self, encoder: Encoder, task: Task, names: Sequence[str]) -> None:
+    def __init__(self, encoder: Encoder, task: Task, names: Sequence[str], prompts: Prompts = NO_PROMPTS) -> None:
         self.encoder = encoder
+        self.prompts = prompts
         self.task = task
         self.names = names
         self.texts: list[Text] = []
@@ -183,6 +194,15 @@ class EncodedTexts:
         self.texts.append(text)
         self.rows.append(row)
         return len(self.rows) - 1
+
+    def add_prompted(self) -> None:
+        """Add a few sentences behind each prompt; their texts are the prompt and the sentence in one."""
+        for name, prompt in self.prompts.texts.items():
+            for number, text in enumerate(_PROMPTED):
+                self.add(Text(f"prompt-{name}-{number}", "prompt", prompt + text), self._behind(prompt, text))
+
+    def _behind(self, prompt: str, text: str) -> Row:
+        return self.encoder.encode_prompted(prompt, text, pooled=self.prompts.pooled)
 
     def add_single_tokens(self) -> None:
         """Add rows of one token each, from the middle of encoded words; a dataset's rows of these words differ."""
@@ -219,8 +239,13 @@ class EncodedTexts:
         return self._row(dataset, example.first, example.second), None, label
 
     def _pair(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
-        other = self._row(dataset, example.second or "", None)
-        return self._row(dataset, example.first, None), other, example.label
+        """Encode two texts as sentence-transformers does without being told a prompt: behind the default one."""
+        prompt = self.prompts.text(None)
+        first, second = (
+            self._row(dataset, prompt + text, None, self._behind(prompt, text) if prompt else None)
+            for text in (example.first, example.second or "")
+        )
+        return first, second, example.label
 
     def _tags(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         row, offsets = self.encoder.encode_with_offsets(example.first)

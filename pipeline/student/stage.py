@@ -4,16 +4,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tokenizers import normalizers
+
 from pipeline import architectures, tasks
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
+from pipeline.heads import sentence
+from pipeline.heads.labels import activation_of
+from pipeline.heads.sentence import DEFAULT
 from pipeline.recipe.schema import Recipe
-from pipeline.student import golden
+from pipeline.student import golden, library
 from pipeline.student.outputs import check_names, label_names
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
-VERSION = 4
+VERSION = 5
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
 _PUBLISHED = ("bundled:", "hub:")
@@ -50,8 +56,15 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
     task = tasks.get(task_name)
+    if not task.uses_head:
+        sentences.fold(source_folder, out)
     model = _load(out, task, source_folder)
+    head = DEFAULT if task.uses_head else sentence.settings(model)
     tokenizer = tokenizers.load_tokenizer(source_folder)
+    if head.lower_case:
+        # As sentence-transformers does: in front of what the tokenizer does by itself.
+        own = tokenizer.normalizer
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
     if "token_type_ids" in architectures.get(model.config.model_type).inputs:
         tokenizers.check_types(tokenizer, source_folder, type_vocab_size=model.config.type_vocab_size)
@@ -62,10 +75,15 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
             shutil.copyfile(source_folder / name, out / name)
     check_outputs(model.config.num_labels, task, source_folder)
     labels = label_names(model.config) if task.has_labels else None
-    golden.write(out, model, task, tokenizer)
+    golden.write(out, model, task, tokenizer, head)
+    library.check(source_folder, out, model, task)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "labels": labels,
+        "prompts": head.prompts,
+        "default_prompt": head.default_prompt,
+        "include_prompt": head.pooling.include_prompt,
+        "activation": activation_of(model.config) if task.output_kind == "value" else "identity",
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
         "published_vocabulary": vocabulary,

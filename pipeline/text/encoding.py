@@ -1,8 +1,8 @@
 """Encode text into padded int32 rows, with nothing but the shipped `tokenizer.json`."""
 
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +25,15 @@ class Row:
     ids: tuple[int, ...]
     types: tuple[int, ...]
     """Segment of each token: 0 for the first text, 1 for the second."""
+    unpooled: int = 0
+    """How many tokens at the start belong to a prompt that an embedding leaves out; their mask is 2."""
 
     def __len__(self) -> int:
         """Return the number of tokens, special ones included."""
         return len(self.ids)
 
     def padded(self, names: tuple[str, ...], length: int, *, pad_token_id: int) -> dict[str, NDArray[np.int32]]:
-        """Return the named inputs, each int32 `(1, length)`; padding has mask 0 and type 0."""
+        """Return the named inputs, each int32 `(1, length)`; padding has mask 0 and type 0, see also `unpooled`."""
         tokens = len(self.ids)
         arrays = {
             "input_ids": np.full((1, length), pad_token_id, np.int32),
@@ -40,8 +42,38 @@ class Row:
         }
         arrays["input_ids"][0, :tokens] = self.ids
         arrays["attention_mask"][0, :tokens] = 1
+        arrays["attention_mask"][0, : self.unpooled] = 2
         arrays["token_type_ids"][0, :tokens] = self.types
         return {name: arrays[name] for name in names}
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The texts that an embedding model wants before a text, such as `query: `."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """By name."""
+    default: str | None = None
+    """Name of the prompt of a text that comes without one; None for none."""
+    pooled: bool = True
+    """Whether the prompt's own tokens are part of the embedding."""
+
+    def text(self, name: str | None) -> str:
+        """Return a prompt's text: of the default one for None, and an empty one for an empty name.
+
+        Raises:
+            InputError: there is no prompt of that name.
+        """
+        chosen = self.default if name is None else name
+        if not chosen:
+            return ""
+        if chosen not in self.texts:
+            exist = ", ".join(self.texts) or "none; the model wants no prompts"
+            raise InputError(f"prompt {chosen[:80]!r} does not exist; there are: {exist}.")
+        return self.texts[chosen]
+
+
+NO_PROMPTS = Prompts()
 
 
 @dataclass(frozen=True)
@@ -81,6 +113,22 @@ class Encoder:
     def encode(self, first: str, second: str | None = None) -> Row:
         """Encode a text, or a pair of texts; a lone surrogate becomes a question mark."""
         return _row(self._encoding(first, second))
+
+    def encode_prompted(self, prompt: str, text: str, *, pooled: bool = True) -> Row:
+        """Encode a text behind a prompt, as one string, as sentence-transformers does.
+
+        Args:
+            prompt: the prompt's own text.
+            text: the text behind it.
+            pooled: whether the prompt's tokens are part of the embedding.
+        """
+        row = self.encode(prompt + text)
+        if pooled or not prompt:
+            return row
+        alone = self._encoding(prompt, None)
+        # The prompt's own end, such as [SEP], is the text's.
+        unpooled = len(alone.ids) - (1 if alone.special_tokens_mask[-1] else 0)
+        return replace(row, unpooled=min(unpooled, len(row)))
 
     def encode_with_offsets(self, first: str, second: str | None = None) -> tuple[Row, list[Span]]:
         """Encode as `encode` does, and return the span of each token as well.

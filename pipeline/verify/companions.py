@@ -7,14 +7,14 @@ from pipeline import artifact, formats, tasks
 from pipeline.artifact import Manifest
 from pipeline.checkpoint.source import TOKENIZER_FILES
 from pipeline.convert import stage as convert
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, InputError
 from pipeline.formats.signature import SIGNATURE, Function, Signature
 from pipeline.formats.structure import Structure
 from pipeline.schemes import Gates
 from pipeline.student import golden
 from pipeline.student.golden import GOLDEN
 from pipeline.student.reference import Reference
-from pipeline.text.encoding import Encoder
+from pipeline.text.encoding import Encoder, Prompts
 from pipeline.verify.record import GateResult, VerifyRequest
 
 
@@ -47,7 +47,7 @@ def check(
     figures = convert.figures(signature.backend, file, stored)
     return [
         _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
-        _gate("golden", _wrong_golden(model, student, reference, request.gates)),
+        _gate("golden", _wrong_golden(model, student, signature.wanted, request.gates)),
         _gate("signature", _wrong_signature(signature, functions, reference, request, of_student)),
         _gate("labels", _wrong_labels(model, signature, reference)),
         _gate("claims", _wrong_claims(said, artifact.read_manifest(model), figures, signature, request, of_student)),
@@ -102,7 +102,7 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     return f"{stray[0]} is nothing that belongs to a model" if stray else None
 
 
-def _wrong_golden(model: Path, student: Path, reference: Reference, gates: Gates) -> str | None:
+def _wrong_golden(model: Path, student: Path, prompts: Prompts, gates: Gates) -> str | None:
     """Return how golden rows differ from the student's, or their ids from those of the shipped tokenizer, or None."""
     try:
         original, copy = golden.read(student), golden.read(model)
@@ -119,7 +119,9 @@ def _wrong_golden(model: Path, student: Path, reference: Reference, gates: Gates
         return str(error)
     for row in copy.rows:
         try:
-            encoded = golden.encode(encoder, row.first, row.second, row.window)
+            encoded = golden.encode(encoder, row, prompts)
+        except InputError:
+            return f"golden.json has a row with the prompt {row.prompt!r}, which signature.json does not name"
         except IndexError:
             return f"the passage of {row.first[:40]!r} is cut into fewer windows than the student's"
         if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
@@ -136,6 +138,10 @@ def _wrong_signature(
 ) -> str | None:
     if (signature.backend, signature.scheme) != (request.target.backend, request.target.scheme):
         return f"signature.json says {signature.backend}-{signature.scheme}; asked was {request.target}"
+    for field in ("prompts", "default_prompt", "include_prompt", "activation"):
+        said, meant = getattr(signature, field), of_student.metrics[field]
+        if said != meant:
+            return f"signature.json has {field} {said!r}; the student has {meant!r}"
     parameters = of_student.metrics["parameters"]
     runtime = formats.minimum_runtime(signature.backend, signature.scheme)
     if signature.parameters != parameters:

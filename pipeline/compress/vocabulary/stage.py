@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline import tasks
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.vocabulary.selection import Vocabulary, check_room, required_ids
@@ -74,7 +76,7 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
 
     Args:
         source: a folder in Hugging Face layout, plain or compressed.
-        task_name: unused; heads stay as they are.
+        task_name: a row of `tasks.py`; heads stay as they are.
         section: `[vocabulary]` of the recipe.
         texts: what `read` returned.
         out: the artifact's directory.
@@ -89,7 +91,10 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
     """
     from pipeline.compress.vocabulary.trimming import trim, write
 
-    return write(source, trim(source, section.kept_size, texts), out)
+    metrics = write(source, trim(source, section.kept_size, texts), out)
+    if not tasks.get(task_name).uses_head:
+        sentences.fold(source, out)
+    return metrics
 
 
 def trial(section: VocabularySection, source: Source) -> Source:

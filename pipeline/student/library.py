@@ -1,0 +1,95 @@
+"""A gate of the student: its outputs are those of sentence-transformers on the same folder.
+
+A wrong pooling, prompt or activation gives vectors that look like any others, so nobody notices. The library that users
+know is the truth; what is compared with it is the reference that every file is judged by.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.checkpoint import sentences
+from pipeline.checkpoint.files import read_json
+from pipeline.errors import StudentError
+from pipeline.student import golden
+from pipeline.tasks import Task
+
+_TOLERANCE = 2e-4
+"""Largest difference of an output, of the root mean square of its row: two orders of sums in single precision differ by
+2e-6, and another pooling, prompt or activation by more than .05."""
+
+
+def check(folder: Path, student: Path, model: Any, task: Task) -> None:
+    """Compare the golden rows of a student with what sentence-transformers computes for their texts.
+
+    A folder that says nothing for sentence-transformers is not compared.
+
+    Args:
+        folder: the checkpoint's folder.
+        student: has its golden rows.
+        model: the student in torch.
+        task: embedding, or a task of one text or pair with labels or a value.
+
+    Raises:
+        StudentError: the library does not load the folder, or gives other outputs; the message names the text.
+    """
+    rows = golden.read(student)
+    if task.output_kind == "embedding" and sentences.has_modules(folder):
+        theirs = _embeddings(folder, rows)
+    elif task.output_kind == "value" and "sentence_transformers" in read_json(folder / "config.json"):
+        theirs = _scores(folder, rows)
+    else:
+        return
+    for row, found in theirs:
+        mine = np.array(row.output)
+        size = float(np.sqrt(np.mean(np.square(found)))) or 1.0
+        # Written so that NaN does not pass.
+        if mine.shape != found.shape or not float(np.abs(mine - found).max()) <= _TOLERANCE * max(size, 1e-3):
+            shape = f"{found.size} numbers" if mine.shape != found.shape else f"another {task.output_kind}"
+            behind = f" behind the prompt {row.prompt!r}" if row.prompt else ""
+            raise StudentError(
+                f"sentence-transformers gives {shape} for {row.first[:40]!r}{behind} than {folder} gives here: first "
+                f"{found.ravel()[:3].round(4).tolist()}, here {mine.ravel()[:3].round(4).tolist()}. Something in the "
+                "folder is read in another way; please report it."
+            )
+
+
+def _embeddings(folder: Path, rows: golden.Golden) -> "list[tuple[golden.GoldenRow, Any]]":
+    from sentence_transformers import SentenceTransformer
+
+    library = _loaded(SentenceTransformer, folder)
+    library.max_seq_length = rows.max_length
+    single = [row for row in rows.rows if row.second is None]
+    found = []
+    for name in dict.fromkeys(row.prompt for row in single):
+        texts = [row for row in single if row.prompt == name]
+        # An empty prompt is none; None would be the default one.
+        how = {"prompt": ""} if name is None else {"prompt_name": name}
+        vectors = library.encode([row.first for row in texts], show_progress_bar=False, **how)
+        found += list(zip(texts, np.asarray(vectors, np.float64), strict=True))
+    return found
+
+
+def _scores(folder: Path, rows: golden.Golden) -> "list[tuple[golden.GoldenRow, Any]]":
+    """Return the library's scores of pairs, before its activation."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    library = _loaded(CrossEncoder, folder)
+    library.max_length = rows.max_length
+    pairs = [row for row in rows.rows if row.second is not None]
+    scores = library.predict(
+        [(row.first, row.second) for row in pairs], activation_fn=torch.nn.Identity(), show_progress_bar=False
+    )
+    return list(zip(pairs, np.asarray(scores, np.float64).reshape(len(pairs), -1), strict=True))
+
+
+def _loaded(kind: Any, folder: Path) -> Any:
+    try:
+        return kind(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the library raises many classes
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise StudentError(
+            f"sentence-transformers does not load {folder}, with which it is compared: {reason}"
+        ) from error
