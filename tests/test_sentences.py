@@ -132,7 +132,8 @@ def refused(folder: Path, words: str, kind: type[PipelineError] = StudentError) 
 def lose_lower_case(folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["normalizer"]["lowercase"] = False
-    put(folder, {"tokenizer.json": tokenizer})
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    put(folder, {"tokenizer.json": tokenizer, "tokenizer_config.json": settings})
 
 
 def make(folder: Path, out: Path) -> dict[str, Any]:
