@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support coverage compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -169,6 +169,9 @@ compare: ready  ## BERT-base beside its students in every format, as in 2019; wr
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support
+
+coverage: ready  ## fifty encoders that people use, from folders in the hub's layout to verified files; writes benchmarks/COVERAGE.md (an hour or two)
+	@.venv/bin/python -m benchmarks.coverage
 
 processors: ready  ## the gates of RECIPE as computed on other processors; writes benchmarks/PROCESSORS.md (half an hour)
 	@PYTHONPATH=.:tests .venv/bin/python -m benchmarks.processors $(RECIPE)

@@ -169,11 +169,13 @@ def recipe_values(**overrides: Any) -> dict[str, Any]:
         "targets": TINY_TARGETS,
     }
     values = {key: value for key, value in (values | overrides).items() if value is not None}
-    student = values["student"]
-    source = str(student.get("source", ""))
-    if values["task"] == "embedding" and ":" not in source and not sentences.has_modules(Path(source)):
+    student = values.get("student")
+    source = str(student.get("source", ":")) if isinstance(student, dict) else ":"
+    if values.get("task") == "embedding" and ":" not in source and not sentences.has_modules(Path(source)):
         # A bare encoder's pooling has to be named.
-        values["student"] = {key: value for key, value in ({"pooling": "mean"} | student).items() if value is not None}
+        values["student"] = {
+            key: value for key, value in {"pooling": "mean", **values["student"]}.items() if value is not None
+        }
     return values
 
 

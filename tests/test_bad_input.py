@@ -408,7 +408,9 @@ STUDENTS = {
         change=drop(WEIGHTS, then=put("pytorch_model.bin", b"\x80\x04.")),
     ),
     "shards": student_of(
-        "sharded weights", "max_shard_size", change=drop(WEIGHTS, then=put(f"{WEIGHTS}.index.json", "{}"))
+        "lists no safetensors files",
+        "Copy the checkpoint again",
+        change=drop(WEIGHTS, then=put(f"{WEIGHTS}.index.json", "{}")),
     ),
     "weights cut short": student_of("model.safetensors is corrupt", "Copy it again", change=truncate),
     "weights of noise": student_of("model.safetensors is corrupt", change=put(WEIGHTS, b"\xff" * 4096)),
@@ -454,9 +456,9 @@ STUDENTS = {
         lambda scene: ["plan", scene.student(as_it_is, "regression", asked="classification")],
     ),
     "pooling of another kind": student_of(
-        "1_Pooling/config.json asks for pooling_mode_cls_token",
-        "the mean over tokens",
-        change=put("1_Pooling/config.json", '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}'),
+        "1_Pooling/config.json asks for pooling median",
+        "there are: cls, max, mean",
+        change=put("1_Pooling/config.json", '{"pooling_mode": "median"}'),
     ),
     "hub without a commit": plan_of("hub:owner/name is not", "<40-digit commit>", student={"source": "hub:owner/name"}),
     "hub with a branch": plan_of("hub:owner/name@main is not", student={"source": "hub:owner/name@main"}),

@@ -436,12 +436,12 @@ def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             f"vectors of its tokens become an embedding. Say it: student.pooling = 'mean', or another of "
             f"{', '.join(MODES)}."
         )
+    head = sentences.settings_of(source.folder, source.config.get(sentence.NAME))
     if recipe.student.pooling and sentences.has_modules(source.folder):
         raise RecipeError(
             f"{recipe_file}: student.pooling is for an encoder without modules, and {source.folder} says how its "
             "vectors are made. Leave the key out."
         )
-    head = sentences.settings_of(source.folder, source.config.get(sentence.NAME))
     limit = recipe.student.max_seq_length or head.max_seq_length
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
