@@ -49,6 +49,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve("GET")
 
+    def do_HEAD(self) -> None:
+        self._serve("HEAD")
+
     def do_POST(self) -> None:
         self._serve("POST")
 
@@ -64,7 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith("/large/"):
             self.hub.large[path.removeprefix("/large/")] = body
             return self._answer(200, {})
-        if token not in (TOKEN, READER):
+        if "/resolve/" in path and verb in ("GET", "HEAD"):
+            return self._file(*path.strip("/").split("/resolve/"))
+        if token not in (TOKEN, READER) and verb != "GET":
             return self._answer(401, {"error": "Invalid credentials in Authorization header"})
         if verb != "GET" and token == READER and not path.endswith("validate-yaml"):
             return self._answer(403, {"error": "You need write access"})
@@ -105,8 +110,11 @@ class _Handler(BaseHTTPRequestHandler):
         if verb == "branch":
             repository.branches.setdefault(rest, dict(repository.branches["main"]))
             return self._answer(200, {})
-        if verb == "":
-            return self._answer(200, {"id": name, "private": repository.private, "sha": COMMIT, "tags": []})
+        if verb in ("", "revision"):
+            siblings = [{"rfilename": one} for one in repository.branches["main"]]
+            known = {"id": name, "private": repository.private, "sha": COMMIT, "tags": [], "siblings": siblings}
+            return self._answer(200, known)
+        rest = "main" if rest == COMMIT else rest
         if rest not in repository.branches:
             return self._answer(404, {"error": "Invalid rev id"}, code="RevisionNotFound")
         files = repository.branches[rest]
@@ -116,6 +124,23 @@ class _Handler(BaseHTTPRequestHandler):
         if verb == "preupload":
             return self._answer(200, {"files": [_mode(file) for file in json.loads(body)["files"]]})
         return self._commit(name, repository, files, body)
+
+    def _file(self, name: str, rest: str) -> None:
+        """Send a file of a public repository, with the headers by which the client keeps it under its hash."""
+        _, _, file = rest.partition("/")
+        repository = self.hub.repositories.get(name)
+        data = repository.branches["main"].get(file) if repository else None
+        if data is None:
+            return self._answer(404, {"error": "Entry not found"}, code="EntryNotFound")
+        self.send_response(200)
+        self.send_header("x-repo-commit", COMMIT)
+        content = b"blob %d\0" % len(data) + data
+        digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+        self.send_header("etag", f'"{digest}"')
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
 
     def _batch(self, asked: dict[str, Any]) -> None:
         rows = [

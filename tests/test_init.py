@@ -5,11 +5,14 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hub_server
 import pytest
-from conftest import LABELS
+from conftest import LABELS, Outcome, run_command
+from test_sentences import STACKS
 
 from pipeline import formats, tasks
 from pipeline.architectures import ARCHITECTURES
@@ -272,6 +275,38 @@ def test_a_plain_name_is_not_downloaded(cache, tmp_path):
 
 
 # --- refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_hub() -> Iterator[hub_server.Hub]:
+    with hub_server.serving() as hub:
+        yield hub
+
+
+def test_online_the_hub_is_asked_for_the_commit_and_the_whole_folder_comes(small_hub, tiny_student, tmp_path):
+    """A stack with a Dense in a folder of its own, as the real client downloads it, in a process with its settings."""
+    folder = tmp_path / "leaf"
+    STACKS["leaf"](tiny_student("bert", "embedding"), folder)
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    small_hub.repositories["me/leaf"] = hub_server.Repository(private=False, branches={"main": files})
+    given = {"HF_ENDPOINT": small_hub.endpoint, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    given["HF_HOME"] = str(tmp_path / "home")
+
+    def init(*arguments: str) -> Outcome:
+        return run_command("init", *arguments, cwd=tmp_path, **given)
+
+    refused = init("me/leaf")
+    assert (refused.rc, "--online" in refused.stderr) == (2, True)
+    made = init("me/leaf", "--online")
+    assert made.rc == 0, made.stderr
+    assert "Pooling (mean) → Dense → Normalize" in made.stdout
+    assert all(name in made.stdout.partition("the model has prompts")[2] for name in ("query", "passage"))
+    written = recipe.read_recipe(str(tmp_path / "recipe.toml"))[0]
+    assert written.student.source == f"hub:me/leaf@{hub_server.COMMIT}"
+    absent = init("me/other", "--online", "--output", "other.toml")
+    assert absent.rc == 2, absent.stderr
+    assert "me/other" in absent.stderr
+    assert "Traceback" not in absent.stderr
 
 
 def without_config(folder: Path) -> None:

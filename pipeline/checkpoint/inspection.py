@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, weight_files
+from pipeline.data.location import hub_errors
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import NAME, SentenceHead
 
@@ -64,12 +65,20 @@ class Summary:
         return self.class_name is not None and self.class_name.endswith("Model") and "For" not in self.class_name
 
 
-def resolve(checkpoint: str, output: Path) -> str:
+def resolve(checkpoint: str, output: Path, *, online: bool = False) -> str:
     """Return the `student.source` of a recipe in `output` for a checkpoint that was named on the command line.
+
+    Args:
+        checkpoint: a folder, `bundled:NAME`, `hub:OWNER/NAME@COMMIT`, or a plain hub name.
+        output: the recipe's file, to whose folder a relative path is related.
+        online: whether the Hub is asked for the commit of a plain name.
 
     Raises:
         StudentError: the checkpoint is a plain hub name, and the local cache does not tell its commit.
     """
+    plain = checkpoint.removeprefix("hub:")
+    if online and _HUB_NAME.fullmatch(plain) and not Path(checkpoint).exists():
+        return f"hub:{plain}@{_online_commit(plain)}"
     if checkpoint.startswith(("bundled:", "hub:")):
         return checkpoint
     folder = Path(os.path.expanduser(checkpoint))
@@ -104,8 +113,20 @@ def _cached_commit(repository: str) -> str:
         )
     raise StudentError(
         f"{repository} is neither a folder nor in the local hub cache, and a name alone is not downloaded: its branch "
-        f"can move. Say hub:{repository}@<40-digit commit>, which the model's page lists under its files."
+        f"can move. Say hub:{repository}@<40-digit commit>, which the model's page lists under its files, or --online "
+        "to ask the Hub for today's."
     )
+
+
+def _online_commit(repository: str) -> str:
+    """Ask the Hub for the commit to which a repository's main branch points now."""
+    from huggingface_hub import HfApi
+
+    with hub_errors(repository, StudentError, "or name a local folder"):
+        commit = HfApi().model_info(repository).sha
+    if commit is None or not _COMMIT.fullmatch(commit):
+        raise StudentError(f"the Hub names no commit of {repository}. Say hub:{repository}@<40-digit commit>.")
+    return commit
 
 
 def find_cached(source: str) -> str | None:

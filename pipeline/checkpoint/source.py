@@ -221,7 +221,8 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     match = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})", rest)
     if match is None:
         raise StudentError(
-            f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken."
+            f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken. "
+            "`pocketbert init OWNER/NAME --online` asks the Hub for today's commit, and writes a recipe with it."
         )
     from huggingface_hub import snapshot_download
 

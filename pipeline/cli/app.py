@@ -164,6 +164,9 @@ def init(
         PoolingMode | None,
         typer.Option(help="Pooling of an encoder whose folder says none, such as mean or cls."),
     ] = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Ask the Hub for today's commit of OWNER/NAME, and download it.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -171,7 +174,16 @@ def init(
     from pipeline.planning.draft import draft
 
     with Progress(quiet=as_json) as progress:
-        drafted = draft(checkpoint, output, name=name, task=task, pooling=pooling, force=force, tell=progress.note)
+        drafted = draft(
+            checkpoint,
+            output,
+            name=name,
+            task=task,
+            pooling=pooling,
+            force=force,
+            online=online,
+            tell=progress.note,
+        )
     documents.show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))
 
 

@@ -62,6 +62,7 @@ def draft(
     task: str | None,
     pooling: PoolingMode | None = None,
     force: bool,
+    online: bool = False,
     tell: Callable[[str], None],
 ) -> Draft:
     """Write a recipe for a checkpoint.
@@ -73,6 +74,7 @@ def draft(
         task: a row of `tasks.py`; None reads it from the checkpoint's model class.
         pooling: of an encoder that comes without modules.json, for which it has to be given.
         force: whether a file that exists is replaced.
+        online: whether the Hub is asked for today's commit of a plain hub name.
         tell: called before a download.
 
     Raises:
@@ -83,7 +85,7 @@ def draft(
     _check_output(output, force=force)
     if task is not None:
         tasks.get(task)
-    source = resolve(checkpoint, output)
+    source = resolve(checkpoint, output, online=online)
     probe = _probe(find_cached(source) or source)
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
