@@ -188,18 +188,16 @@ def test_the_gate_fires_where_another_pooling_was_read(
     folder = stacked(name)
     make(folder, tmp_path / "out")
     put(folder, {"1_Pooling/config.json": {"word_embedding_dimension": 64} | other})
-    model = loading.load_checkpoint(tmp_path / "out", TASK)
     with pytest.raises(StudentError, match="sentence-transformers gives another embedding for 'Thanks!'"):
-        library.check(folder, tmp_path / "out", model, TASK)
+        library.check(folder, golden.read(tmp_path / "out"), TASK, sentences.read(folder))
 
 
 def test_the_gate_fires_where_a_prompt_is_another(stacked: Callable[[str], Path], tmp_path: Path) -> None:
     folder = stacked("leaf")
     make(folder, tmp_path / "out")
     put(folder, {PROMPTS: {"prompts": QUERIES | {"query": "question: "}}})
-    model = loading.load_checkpoint(tmp_path / "out", TASK)
     with pytest.raises(StudentError, match="behind the prompt 'query'"):
-        library.check(folder, tmp_path / "out", model, TASK)
+        library.check(folder, golden.read(tmp_path / "out"), TASK, sentences.read(folder))
 
 
 def test_capitals_are_lowered_where_the_folder_says_so(folder: Path, tmp_path: Path) -> None:
@@ -393,7 +391,7 @@ def test_shards_are_read(tiny_student: Callable[[str, str], Path], tmp_path: Pat
     section = recipes.read_recipe(str(tmp_path / "recipe.toml"))[0].student
     assert assemble.is_needed(found, section)
     (tmp_path / "out").mkdir()
-    assemble.make(sharded, section, tmp_path / "out")
+    assemble.make(sharded, section, "embedding", tmp_path / "out")
     mine, theirs = (loading.load_checkpoint(one, TASK).state_dict() for one in (tmp_path / "out", whole))
     assert mine.keys() == theirs.keys()
     assert all((mine[name] == theirs[name]).all() for name in mine)

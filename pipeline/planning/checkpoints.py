@@ -254,12 +254,12 @@ def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
         place="assembled",
         stage="assemble",
         version=assemble.VERSION,
-        params={"pooling": section.pooling},
+        params={"pooling": section.pooling, "width": section.width, "task": branch.recipe.task},
         inputs={"source": begun.input},
-        tools=versions("safetensors"),
+        tools=versions("safetensors", "transformers", "tokenizers", "torch"),
         function=assemble.make,
-        arguments=(Input("source"), section),
-        estimate=Estimate(5, begun.source.weights_bytes),
+        arguments=(Input("source"), section, branch.recipe.task),
+        estimate=Estimate(15, begun.source.weights_bytes),
     )
     return Checkpoint(assemble.expected(begun.source, section), node)
 

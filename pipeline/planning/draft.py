@@ -15,7 +15,7 @@ from typing import Any
 from pipeline import formats, tasks
 from pipeline.atomic import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
-from pipeline.checkpoint.source import find
+from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
 from pipeline.recipe.loading import checked
@@ -85,7 +85,7 @@ def draft(
     probe = _probe(find_cached(source) or source)
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
-    checkpoint_source = find(probe, output)
+    checkpoint_source = at(probe.student.source, output)
     summary = summarise(checkpoint_source, source)
     chosen, why, notes = choose_task(summary, task)
     values: dict[str, Any] = {

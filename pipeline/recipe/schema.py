@@ -47,6 +47,9 @@ class StudentSection(Section):
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
     pooling: PoolingMode | None = None
     """How an encoder without `modules.json` makes one vector of its tokens'; behind it comes scaling to unit length."""
+    width: Natural | None = None
+    """How many numbers an embedding has, the first ones of the whole embedding; they are scaled to unit length where
+    that is. For models that were trained so that these say the most (Matryoshka)."""
     max_seq_length: Natural | None = None
     """Tokens at which texts are truncated, where the checkpoint's own `max_seq_length` is not meant."""
 

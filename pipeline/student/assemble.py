@@ -1,67 +1,144 @@
-"""A checkpoint as one config and one file of weights, if its folder has shards or a recipe names its pooling.
+"""A checkpoint as one config and one file of weights, where its folder is another layout or a recipe adds to it.
 
-It comes before every other stage, so that none of them knows of shards, or of what a recipe adds to a folder.
+Shards are joined, a published table of static embeddings becomes a checkpoint, and the pooling and the width that a
+recipe names go into the head. It comes before every other stage, so that none of them knows of any of that; what it
+writes is no folder of sentence-transformers any more, so the comparison with the library is made here.
 """
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint import sentences
+from pipeline import architectures, tasks
+from pipeline.checkpoint import sentences, tables
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import WEIGHTS, Source, weight_files
+from pipeline.heads import sentence
 from pipeline.heads.pooling import Pooling
 from pipeline.heads.sentence import DEFAULT, NAME, SentenceHead
+from pipeline.heads.steps import Truncate
 from pipeline.recipe.schema import StudentSection
+from pipeline.student import golden, library
+from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
-VERSION = 1
-
-
-def head_of(section: StudentSection) -> SentenceHead:
-    """Return the head that a recipe names for a bare encoder; the default one if it names none."""
-    return DEFAULT if section.pooling is None else SentenceHead(pooling=Pooling(modes=(section.pooling,)))
+VERSION = 2
 
 
 def is_needed(source: Source, section: StudentSection) -> bool:
-    """Return whether a checkpoint has shards, or a recipe names another pooling than the mean."""
-    return source.tensors is None and (head_of(section) != DEFAULT or weight_files(source.folder) != [WEIGHTS])
+    """Return whether a checkpoint is in another layout, or a recipe names a width or another pooling than the mean."""
+    if section.width is not None:
+        return True
+    folder = source.folder
+    return source.tensors is None and (
+        section.pooling not in (None, *DEFAULT.pooling.modes)
+        or weight_files(folder) != [WEIGHTS]
+        or sentences.table_folder(folder) is not None
+    )
 
 
 def expected(source: Source, section: StudentSection) -> Source:
     """Return the checkpoint that `make` will write."""
-    return replace(source, config=_config(source.config, section), tensors=source.tensor_shapes())
+    folder, shapes = source.folder, source.tensor_shapes()
+    head = _named(section) or sentences.settings_of(folder, source.config.get(NAME))
+    if source.tensors is None and (place := sentences.table_folder(folder)) is not None:
+        folder, shapes = place, tables.read(place, shapes).tensors
+    config = dict(source.config)
+    if section.width is not None:
+        head, columns = _cut(head, str(config["model_type"]), section.width)
+        if columns:
+            config["hidden_size"], shapes = columns, tables.cut_shapes(shapes, columns)
+    return replace(source, folder=folder, config=_with_head(config, head), tensors=shapes)
 
 
-def make(source: Path, section: StudentSection, out: Path) -> dict[str, Any]:
+def make(source: Path, section: StudentSection, task_name: str, out: Path) -> dict[str, Any]:
     """Write the checkpoint. Runs in a worker, since it imports torch.
 
     Args:
         source: a folder that was checked.
         section: `[student]` of the recipe.
+        task_name: a row of `tasks.py`.
         out: the artifact's directory.
 
     Returns:
         The number of files of weights that there were.
+
+    Raises:
+        StudentError: the folder cannot be read, or sentence-transformers gives other outputs for it.
     """
+    names, place = weight_files(source), sentences.table_folder(source)
+    if place is None:
+        _join(source, names, out)
+    else:
+        tables.write(place, out)
+    named = _named(section)
+    if named is not None:
+        _write(out, _with_head(read_json(out / "config.json"), named))
+    sentences.fold(source, out)
+    if section.width is not None:
+        _narrow(out, section.width)
+    task = tasks.get(task_name)
+    if not task.uses_head and sentences.has_modules(source):
+        _compare(source, out, task, section.width)
+    return {"weight_files": len(names)}
+
+
+def _named(section: StudentSection) -> SentenceHead | None:
+    """Return the head that a recipe names for a bare encoder; None if it names none."""
+    return None if section.pooling is None else SentenceHead(pooling=Pooling(modes=(section.pooling,)))
+
+
+def _with_head(config: Mapping[str, Any], head: SentenceHead) -> dict[str, Any]:
+    """Return a config with a head; the default one is not written."""
+    rest = {key: value for key, value in config.items() if key != NAME}
+    return rest if head == DEFAULT else rest | {NAME: head.model_dump(mode="json")}
+
+
+def _cut(head: SentenceHead, model_type: str, width: int) -> tuple[SentenceHead, int | None]:
+    """Return the head of a narrower embedding, and to how many columns the table is cut instead, if it can be."""
+    cut = head.cut(width)
+    first, *rest = cut.steps
+    if isinstance(first, Truncate) and architectures.get(model_type).states_are_rows:
+        # The mean of cut rows is the cut mean.
+        return cut.model_copy(update={"steps": tuple(rest)}), width
+    return cut, None
+
+
+def _join(source: Path, names: Sequence[str], out: Path) -> None:
+    """Write config, tokenizer, and the shards as one file."""
     from safetensors.torch import load_file, save_file
 
-    names = weight_files(source)
     if names == [WEIGHTS]:
         shutil.copyfile(source / WEIGHTS, out / WEIGHTS)
     else:
         tensors = {name: tensor for file in names for name, tensor in load_file(source / file).items()}
         save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
-    text = json.dumps(_config(read_json(source / "config.json"), section), indent=2, sort_keys=True)
-    (out / "config.json").write_text(text + "\n", encoding="utf-8")
-    sentences.fold(source, out)
+    shutil.copyfile(source / "config.json", out / "config.json")
     tokenizers.copy(source, out)
-    return {"weight_files": len(names)}
 
 
-def _config(config: Mapping[str, Any], section: StudentSection) -> dict[str, Any]:
-    head = head_of(section)
-    return dict(config) if head == DEFAULT else {**config, NAME: head.model_dump(mode="json")}
+def _narrow(out: Path, width: int) -> None:
+    """Cut the embedding of a checkpoint."""
+    config = read_json(out / "config.json")
+    head, columns = _cut(sentences.settings_of(out, config.get(NAME)), str(config["model_type"]), width)
+    if columns:
+        config["hidden_size"] = columns
+        tables.cut(out, columns)
+    _write(out, _with_head(config, head))
+
+
+def _write(out: Path, config: Mapping[str, Any]) -> None:
+    (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _compare(source: Path, out: Path, task: Task, width: int | None) -> None:
+    """Compare the checkpoint with sentence-transformers on the folder that it was made of."""
+    from pipeline.checkpoint.loading import load_checkpoint
+
+    model = load_checkpoint(out, task)
+    head = sentence.settings(model)
+    rows = golden.make(model, task, tokenizers.load_tokenizer(out), head)
+    library.check(source, rows, task, head, width=width)
