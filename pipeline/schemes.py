@@ -166,16 +166,16 @@ class Scheme:
         return worst < _FAR, self.weight_bytes, arithmetic, -worst
 
     def refusal_of_table(self, table_bits: int) -> str | None:
-        """Return why a student without linears has no use for the scheme; None where its table has what it promises.
+        """Return why an encoder without linears has no use for the scheme; None where its table has what it promises.
 
         Args:
             table_bits: bits of tables where linears have 4.
         """
         if self.activations == "static_int8":
-            return "it is for linears, and the student has none. int8_weight_only stores its table likewise."
+            return "it is for an encoder's linears, and this one is a table. int8_weight_only stores that likewise."
         if self.weights == "int4" and table_bits > 4:
             return (
-                "it has 4 bits for linears alone, and the student has none. quantize.table_bits = 4 gives its table 4 "
+                "it has 4 bits for an encoder's linears, and this one is a table. quantize.table_bits = 4 gives that 4 "
                 "bits, and int8_weight_only 8."
             )
         return None

@@ -469,7 +469,7 @@ def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
         raise RecipeError(
             f"{recipe_file}: student.width = {width}, and the embedding has {whole} numbers ({head.chain})."
         )
-    if source.architecture.states_are_rows and not any(step.kind == "Dense" for step in head.steps):
+    if source.architecture.states_are_rows:
         _check_schemes(recipe, recipe_file)
     limit = recipe.student.max_seq_length or head.max_seq_length
     for backend in recipe.targets:
@@ -483,7 +483,7 @@ def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
 
 
 def _check_schemes(recipe: Recipe, recipe_file: Path) -> None:
-    """Refuse schemes that do nothing for a student that is a table alone."""
+    """Refuse schemes that do nothing for an encoder that is a table alone."""
     table_bits = recipe.quantize.table_bits if recipe.quantize else 8
     for backend, section in recipe.targets.items():
         for scheme in section.schemes:
