@@ -43,6 +43,13 @@ from pipeline.recipe import loading as recipes
 REPOSITORY = Path(__file__).resolve().parent.parent
 LABELS = ("negative", "neutral", "positive")
 TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {"schemes": ["fp32"]}}
+PAIRS = [
+    (architecture, task)
+    for architecture, row in ARCHITECTURES.items()
+    for task, due in tasks.TASKS.items()
+    if not (row.headless and due.uses_head)
+]
+"""Every architecture with every task that it has."""
 COMMAND = [sys.executable, "-m", "pipeline"]
 
 _SEED_SHIFT = "TESTS_SEED_SHIFT"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LABELS
+from conftest import LABELS, PAIRS
 
 from pipeline import formats, tasks
 from pipeline.architectures import ARCHITECTURES
@@ -42,8 +42,9 @@ def copied(source: Path, place: Path, **config: Any) -> Path:
 # --- what is written ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize(
+    ("architecture", "task"), [pair for pair in PAIRS if pair[1] in ("embedding", "classification")]
+)
 def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, tiny_student, tmp_path):
     made = draft(tiny_student(architecture, task), tmp_path / "recipe.toml")
     parsed, file = recipe.read_recipe(str(tmp_path / "recipe.toml"))
@@ -53,7 +54,7 @@ def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, 
     assert made.checkpoint.model_type == architecture
     assert made.checkpoint.max_length == source.max_length == parsed.lengths("litert")[-1]
     assert made.checkpoint.tokenizer == "WordPiece"
-    assert made.checkpoint.layers == 2
+    assert made.checkpoint.layers == (None if ARCHITECTURES[architecture].states_are_rows else 2)
 
 
 def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_is(tiny_student, tmp_path):
