@@ -92,7 +92,8 @@ def test_a_draft_is_carried_out_for_every_architecture(architecture, randomised,
     file.write_text(re.sub(r"(?m)^datasets = .*$", 'datasets = ["none"]', declared))
     outcome = command_here("verify", file, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
-    assert "quantize int8_dynamic" in {step["name"] for step in outcome.document["steps"]}
+    evened_out = "quantize int8_dynamic" in {step["name"] for step in outcome.document["steps"]}
+    assert evened_out != ARCHITECTURES[architecture].states_are_rows
 
 
 def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_path):

@@ -419,6 +419,21 @@ def test_layers_are_not_compressed_and_the_reason_is_told(
     )
 
 
+def test_a_draft_names_no_scheme_for_linears(written: Callable[[str], Path], tmp_path: Path) -> None:
+    from pipeline.planning import draft
+    from pipeline.recipe import loading as recipes
+
+    made = draft.draft(
+        str(written("own_folder")), tmp_path / "r.toml", name=None, task=None, force=False, tell=lambda said: None
+    )
+    assert (made.task, made.checkpoint.hidden_size, made.checkpoint.vocabulary) == ("embedding", WIDTH, pieces.SIZE)
+    parsed, _ = recipes.read_recipe(str(tmp_path / "r.toml"))
+    assert parsed.quantize is None
+    text = (tmp_path / "r.toml").read_text(encoding="utf-8")
+    assert text.count("# Not int8_static: it is for an encoder's linears") == len(formats.NAMES)
+    assert not any("int8_static" in line for line in text.splitlines() if "There are" in line)
+
+
 # --- files -------------------------------------------------------------------------------------------------------
 
 
