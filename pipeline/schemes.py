@@ -165,6 +165,21 @@ class Scheme:
         arithmetic = ("dynamic_int8", "static_int8", "float").index(self.activations)
         return worst < _FAR, self.weight_bytes, arithmetic, -worst
 
+    def refusal_of_table(self, table_bits: int) -> str | None:
+        """Return why an encoder without linears has no use for the scheme; None where its table has what it promises.
+
+        Args:
+            table_bits: bits of tables where linears have 4.
+        """
+        if self.activations == "static_int8":
+            return "it is for an encoder's linears, and this one is a table. int8_weight_only stores that likewise."
+        if self.weights == "int4" and table_bits > 4:
+            return (
+                "it has 4 bits for an encoder's linears, and this one is a table. quantize.table_bits = 4 gives that 4 "
+                "bits, and int8_weight_only 8."
+            )
+        return None
+
     def rounds_activations(self, backend: str) -> bool:
         """Return whether a file computes in less than single precision."""
         return self.support[backend].base == "float16" or self.activations != "float"

@@ -28,7 +28,7 @@ from store import Store, code_and_tools
 from warm import Workers, session
 
 from pipeline import tasks
-from pipeline.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES, register_classes
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint import source as student
 from pipeline.cli import app as cli
@@ -43,6 +43,13 @@ from pipeline.recipe import loading as recipes
 REPOSITORY = Path(__file__).resolve().parent.parent
 LABELS = ("negative", "neutral", "positive")
 TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {"schemes": ["fp32"]}}
+PAIRS = [
+    (architecture, task)
+    for architecture, row in ARCHITECTURES.items()
+    for task, due in tasks.TASKS.items()
+    if not (row.headless and due.uses_head)
+]
+"""Every architecture with every task that it has."""
 COMMAND = [sys.executable, "-m", "pipeline"]
 
 _SEED_SHIFT = "TESTS_SEED_SHIFT"
@@ -125,6 +132,7 @@ def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> P
     import torch
     import transformers
 
+    register_classes()
     options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config) | {"vocab_size": pieces.SIZE} | sizes
     if tasks.get(task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}

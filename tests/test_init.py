@@ -11,7 +11,7 @@ from typing import Any
 
 import hub_server
 import pytest
-from conftest import LABELS, Outcome, run_command
+from conftest import LABELS, PAIRS, Outcome, run_command
 from test_sentences import STACKS
 
 from pipeline import formats, tasks
@@ -50,8 +50,9 @@ def copied(source: Path, place: Path, **config: Any) -> Path:
 # --- what is written ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize(
+    ("architecture", "task"), [pair for pair in PAIRS if pair[1] in ("embedding", "classification")]
+)
 def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, tiny_student, tmp_path):
     made = draft(tiny_student(architecture, task), tmp_path / "recipe.toml")
     parsed, file = recipe.read_recipe(str(tmp_path / "recipe.toml"))
@@ -61,7 +62,7 @@ def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, 
     assert made.checkpoint.model_type == architecture
     assert made.checkpoint.max_length == source.max_length == parsed.lengths("litert")[-1]
     assert made.checkpoint.tokenizer == "WordPiece"
-    assert made.checkpoint.layers == 2
+    assert made.checkpoint.layers == (None if ARCHITECTURES[architecture].states_are_rows else 2)
 
 
 def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_is(tiny_student, tmp_path):
@@ -99,7 +100,8 @@ def test_a_draft_is_carried_out_for_every_architecture(architecture, randomised,
     file.write_text(re.sub(r"(?m)^datasets = .*$", 'datasets = ["none"]', declared))
     outcome = command_here("verify", file, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
-    assert "quantize int8_dynamic" in {step["name"] for step in outcome.document["steps"]}
+    evened_out = "quantize int8_dynamic" in {step["name"] for step in outcome.document["steps"]}
+    assert evened_out != ARCHITECTURES[architecture].states_are_rows
 
 
 def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from conftest import LABELS, recipe_file, recipe_values
+from conftest import LABELS, PAIRS, recipe_file, recipe_values
 
 from pipeline import architectures, formats, tasks
 from pipeline.architectures import ARCHITECTURES
@@ -233,8 +233,7 @@ def test_a_bundled_data_set_loads_and_has_a_digest(dataset):
     assert len(dataset.digest()) == 64
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("architecture", "task"), PAIRS)
 def test_a_tiny_student_of_every_architecture_loads_for_every_task(architecture, task, tiny_student):
     from pipeline.checkpoint.loading import export_graph, load_checkpoint
 

@@ -188,18 +188,16 @@ def test_the_gate_fires_where_another_pooling_was_read(
     folder = stacked(name)
     make(folder, tmp_path / "out")
     put(folder, {"1_Pooling/config.json": {"word_embedding_dimension": 64} | other})
-    model = loading.load_checkpoint(tmp_path / "out", TASK)
     with pytest.raises(StudentError, match="sentence-transformers gives another embedding for 'Thanks!'"):
-        library.check(folder, tmp_path / "out", model, TASK)
+        library.check(folder, golden.read(tmp_path / "out"), TASK, sentences.read(folder))
 
 
 def test_the_gate_fires_where_a_prompt_is_another(stacked: Callable[[str], Path], tmp_path: Path) -> None:
     folder = stacked("leaf")
     make(folder, tmp_path / "out")
     put(folder, {PROMPTS: {"prompts": QUERIES | {"query": "question: "}}})
-    model = loading.load_checkpoint(tmp_path / "out", TASK)
     with pytest.raises(StudentError, match="behind the prompt 'query'"):
-        library.check(folder, tmp_path / "out", model, TASK)
+        library.check(folder, golden.read(tmp_path / "out"), TASK, sentences.read(folder))
 
 
 def test_capitals_are_lowered_where_the_folder_says_so(folder: Path, tmp_path: Path) -> None:

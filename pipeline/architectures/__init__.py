@@ -12,11 +12,14 @@ from pipeline.architectures.electra import ELECTRA
 from pipeline.architectures.mobilebert import MOBILEBERT
 from pipeline.architectures.mpnet import MPNET
 from pipeline.architectures.roberta import ROBERTA, XLM_ROBERTA
+from pipeline.architectures.static import STATIC
 from pipeline.errors import StudentError
 
 ARCHITECTURES: dict[str, Architecture] = {
-    row.model_type: row for row in (BERT, DISTILBERT, ALBERT, ROBERTA, XLM_ROBERTA, ELECTRA, MOBILEBERT, MPNET)
+    row.model_type: row for row in (BERT, DISTILBERT, ALBERT, ROBERTA, XLM_ROBERTA, ELECTRA, MOBILEBERT, MPNET, STATIC)
 }
+HEADED = tuple(name for name, row in ARCHITECTURES.items() if not row.headless)
+"""Architectures behind which the heads of all tasks go; the others are for embeddings alone."""
 COMPRESSIBLE = tuple(name for name, row in ARCHITECTURES.items() if not isinstance(row.layout, str))
 """Architectures whose layers can be compressed."""
 STARTED = tuple(name for name, row in ARCHITECTURES.items() if row.start)
@@ -43,3 +46,10 @@ def get(model_type: str | None) -> Architecture:
         why = f"It is not supported: {reason}" if reason else "To add one, write a module in pipeline/architectures"
         raise StudentError(f"the checkpoint's model_type is {model_type!r}; supported: {known}. {why}.")
     return ARCHITECTURES[model_type]
+
+
+def register_classes() -> None:
+    """Make known to transformers what it has no class for, before any config is read; to repeat it does no harm."""
+    for row in ARCHITECTURES.values():
+        if row.register:
+            row.register()

@@ -80,6 +80,14 @@ class Architecture:
     constant its place in the tensor. A file has the corner of it that its length needs."""
     seen_behind: Callable[[Mapping[str, Any]], int] = lambda config: 0
     """How many tokens behind it a token sees before any mask applies; the graph gives padding zeros for it."""
+    register: Callable[[], None] | None = None
+    """Makes the class known to transformers' auto classes; None where transformers has it."""
+    headless: str = ""
+    """Why no head of a task goes behind it; empty where every one does."""
+    special_tokens: bool = True
+    """Whether special tokens stand around a text, as the tokenizer of a checkpoint puts them."""
+    states_are_rows: bool = False
+    """Whether a token's state is its row of the table of words, so that there are no layers and no linears."""
     heads_divide_hidden_size: bool = True
     shares_layers: bool = False
     """Whether layers share their tensors, so that the weights do not tell their number."""

@@ -155,7 +155,7 @@ def summarise(source: Source, named: str) -> Summary:
     class_name = str(classes[0]) if isinstance(classes, list) and classes else None
     labels = source.labels if class_name is None or "For" in class_name else []
     parameters, dtypes = _header(source.folder)
-    kind, vocabulary = _tokenizer(source.folder)
+    kind, vocabulary = _tokenizer(sentences.table_folder(source.folder) or source.folder)
     pinned = _PINNED.fullmatch(named)
     return Summary(
         source=named,

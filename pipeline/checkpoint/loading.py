@@ -253,10 +253,7 @@ def named_outputs(graph: ExportGraph) -> torch.nn.Module:
 
 def input_names(folder: Path) -> tuple[str, ...]:
     """Return the names of a student's inputs in graph order."""
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    return architectures.get(config.model_type).inputs
+    return architectures.get(shapes.read_config(folder).model_type).inputs
 
 
 def example_inputs(names: tuple[str, ...], length: int) -> tuple[torch.Tensor, ...]:

@@ -39,10 +39,14 @@ _FLAGS: Mapping[str, PoolingMode] = {
 }
 """What versions before 5.4 wrote, in the order in which the vectors are joined."""
 _TOKENIZER = "tokenizer_config.json"
+_TABLE = "StaticEmbedding"
+"""The module that is a table of tokens and their mean, in place of Transformer and Pooling."""
+_MODEL2VEC = "model2vec"
+"""`model_type` of a table's config.json, where one is beside it."""
 _VECTOR = "sentence_embedding"
 _INERT = ("Dropout",)
 """Modules that do nothing outside training."""
-_READ = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", *_INERT)
+_READ = ("Transformer", "Pooling", _TABLE, "Dense", "LayerNorm", "Normalize", *_INERT)
 
 
 class _Module(NamedTuple):
@@ -54,7 +58,21 @@ class _Module(NamedTuple):
 
 def has_modules(folder: Path) -> bool:
     """Return whether a folder says how its vectors are made."""
-    return (folder / MODULES).is_file() or (folder / "1_Pooling" / "config.json").is_file()
+    named = (folder / MODULES).is_file() or (folder / "1_Pooling" / "config.json").is_file()
+    return named or table_folder(folder) is not None
+
+
+def table_folder(folder: Path) -> Path | None:
+    """Return where a folder has the table of static embeddings with its tokenizer; None for an encoder's folder.
+
+    Raises:
+        StudentError: modules.json cannot be read, or leads out of the folder.
+    """
+    modules = _modules(folder)
+    if modules:
+        return modules[0].folder if modules[0].kind == _TABLE else None
+    path = folder / "config.json"
+    return folder if path.is_file() and read_json(path).get("model_type") == _MODEL2VEC else None
 
 
 def files(folder: Path) -> list[str]:
@@ -79,6 +97,11 @@ def read(folder: Path) -> SentenceHead:
     modules = _modules(folder)
     _check_order(folder, modules)
     prompts, default = _prompts(folder / SETTINGS)
+    if table_folder(folder) is not None:
+        steps = [_STEPS[one.kind](one.folder) for one in modules if one.kind in _STEPS]
+        if not modules and read_json(folder / "config.json").get("normalize") is True:
+            steps = [Normalize()]
+        return SentenceHead(steps=tuple(steps), prompts=prompts, default_prompt=default)
     transformer = _transformer(folder)
     pooling = [module.folder for module in modules if module.kind == "Pooling"]
     if not modules and (folder / "1_Pooling" / "config.json").is_file():
@@ -160,13 +183,15 @@ def _check_order(folder: Path, modules: list[_Module]) -> None:
             f"{path} names the module {lost[0]} ({chain}), which the embedding task does not carry out: it has "
             f"{', '.join(_READ)}. Without that module the vectors would be others."
         )
-    twice = [name for name in ("Transformer", "Pooling") if names.count(name) > 1]
+    twice = [name for name in ("Transformer", "Pooling", _TABLE) if names.count(name) > 1]
     if twice:
         raise StudentError(f"{path} names the module {twice[0]} twice ({chain}); the embedding task has it once.")
-    if modules and [name for name in names if name not in _INERT][:2] != ["Transformer", "Pooling"]:
+    first = [name for name in names if name not in _INERT][:2]
+    alone = first[:1] == [_TABLE] and not {"Transformer", "Pooling"} & set(names)
+    if modules and first != ["Transformer", "Pooling"] and not alone:
         raise StudentError(
             f"{path} has the modules {chain}; the first has to be the Transformer, and the second the Pooling that "
-            "makes one vector of its tokens'."
+            f"makes one vector of its tokens', or {_TABLE} has to stand for both."
         )
     for module in modules:
         if module.kind == "Transformer" and module.folder != folder:

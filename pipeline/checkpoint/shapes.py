@@ -82,6 +82,7 @@ def read_config(checkpoint: Path | Source) -> Any:
     """Return transformers' config of a checkpoint."""
     import transformers
 
+    architectures.register_classes()
     if isinstance(checkpoint, Source):
         with _faults_named(checkpoint):
             return transformers.CONFIG_MAPPING[checkpoint.architecture.model_type].from_dict(dict(checkpoint.config))

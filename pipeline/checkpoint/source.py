@@ -15,16 +15,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipeline import architectures
+from pipeline import architectures, tasks
 from pipeline.architectures.architecture import Architecture
 from pipeline.artifact import check_size, digest_of, sha256_file
-from pipeline.checkpoint import plausible, sentences
+from pipeline.checkpoint import plausible, sentences, tables
 from pipeline.checkpoint.files import read_json
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.heads import sentence
 from pipeline.heads.pooling import MODES
 from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES
 from pipeline.text import tokenizers
 
 WEIGHTS = "model.safetensors"
@@ -39,8 +40,8 @@ _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.checkpoints`."""
 _OF_SENTENCES = (sentences.MODULES, sentences.SETTINGS, *sentences.TRANSFORMER_CONFIGS)
-_MODULE_FILES = ("*/config.json", f"*/{WEIGHTS}")
-"""Configs and tensors of sentence-transformers' modules, each in the folder that modules.json names."""
+_MODULE_FILES = ("*/config.json", f"*/{WEIGHTS}", "*/tokenizer.json")
+"""Files of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
@@ -290,17 +291,26 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         except OSError as error:
             raise StudentError(f"{folder / name} cannot be read: {error.strerror}.") from error
     _check_adapter(folder)
-    config = read_json(folder / "config.json")
-    check_weights(folder)
-    tokenizers.find(folder)
+    place = sentences.table_folder(folder)
+    if place is None:
+        config, shapes = read_json(folder / "config.json"), None
+        check_weights(folder)
+    else:
+        _check_weights(place / WEIGHTS, whole_numbers=(tables.MAPPING,))
+        table = tables.read(place, _header(folder))
+        config, shapes = table.config, table.tensors
+    tokenizers.find(place or folder)
     _check_padding(folder, config)
     _check_computation(folder, config)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(key := architecture.keys.max_positions), int):
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
-    plausible.check(folder, config, _header(folder), architecture, compressed="pocketbert" in config)
+    shapes = _header(folder) if shapes is None else shapes
+    plausible.check(folder, config, shapes, architecture, compressed="pocketbert" in config)
     taken = dict.fromkeys((*_TAKEN, *weight_files(folder), *sentences.files(folder)))
+    if place not in (None, folder):
+        taken |= dict.fromkeys(f"{place.relative_to(folder).as_posix()}/{name}" for name in TOKENIZER_FILES)
     files = {name: sha256_file(folder / name) for name in taken if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
 
@@ -322,6 +332,9 @@ def weight_files(folder: Path) -> list[str]:
     Raises:
         StudentError: the index cannot be read, or names something else than files beside it.
     """
+    place = sentences.table_folder(folder)
+    if place is not None:
+        return [(place / WEIGHTS).relative_to(folder).as_posix()]
     index = folder / f"{WEIGHTS}.index.json"
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return [WEIGHTS]
@@ -383,7 +396,7 @@ def check_weights(folder: Path) -> None:
         _check_weights(folder / name)
 
 
-def _check_weights(path: Path) -> None:
+def _check_weights(path: Path, whole_numbers: tuple[str, ...] = BUFFERS) -> None:
     from safetensors import SafetensorError, safe_open
 
     folder = path.parent
@@ -405,7 +418,9 @@ def _check_weights(path: Path) -> None:
             types = {name: str(handle.get_slice(name).get_dtype()) for name in names}
     except (SafetensorError, OSError) as error:
         raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
-    whole = sorted(name for name, kind in types.items() if kind in INTEGERS and name.split(".")[-1] not in BUFFERS)
+    whole = sorted(
+        name for name, kind in types.items() if kind in INTEGERS and name.split(".")[-1] not in whole_numbers
+    )
     if whole:
         raise StudentError(
             f"{path}: {whole[0]} is {types[whole[0]]}, whole numbers, and a weight has to be F32, F16, BF16 or F64. "
@@ -420,8 +435,15 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
         if longest > source.max_length:
             limit = f"the checkpoint's limit of {source.max_length} positions"
             raise RecipeError(f"{recipe_file}: sequence length {longest} ({backend}) is beyond {limit}.")
+    row = source.architecture
+    if tasks.get(recipe.task).uses_head and row.headless:
+        raise RecipeError(
+            f"{recipe_file}: {row.model_type} is for task embedding, and the recipe's is {recipe.task}: {row.headless}."
+        )
     if recipe.task == "embedding":
         _check_head(recipe, recipe_file, source)
+    elif recipe.student.width is not None:
+        raise RecipeError(f"{recipe_file}: student.width cuts an embedding, and task {recipe.task} has none.")
     if recipe.task == "classification" and source.config.get("problem_type") == "multi_label_classification":
         raise StudentError(
             f"{source.folder}/config.json has problem_type 'multi_label_classification', where each label is true or "
@@ -443,6 +465,13 @@ def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             f"{recipe_file}: student.pooling is for an encoder without modules, and {source.folder} says how its "
             "vectors are made. Leave the key out."
         )
+    width, hidden_size = recipe.student.width, source.config.get(source.architecture.keys.hidden_size)
+    if width is not None and isinstance(hidden_size, int) and width > (whole := head.width(hidden_size)):
+        raise RecipeError(
+            f"{recipe_file}: student.width = {width}, and the embedding has {whole} numbers ({head.chain})."
+        )
+    if source.architecture.states_are_rows:
+        _check_schemes(recipe, recipe_file)
     limit = recipe.student.max_seq_length or head.max_seq_length
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
@@ -452,6 +481,16 @@ def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
                 "sentence-transformers truncates a text, so the two would differ in longer ones. Leave the length out, "
                 f"or set student.max_seq_length = {longest}."
             )
+
+
+def _check_schemes(recipe: Recipe, recipe_file: Path) -> None:
+    """Refuse schemes that do nothing for an encoder that is a table alone."""
+    table_bits = recipe.quantize.table_bits if recipe.quantize else 8
+    for backend, section in recipe.targets.items():
+        for scheme in section.schemes:
+            reason = SCHEMES[scheme].refusal_of_table(table_bits)
+            if reason is not None:
+                raise RecipeError(f"{recipe_file}: targets.{backend}.schemes: {scheme}: {reason}")
 
 
 def fine_tuned(origin: str, data: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.errors import StudentError
 from pipeline.heads.head import Floats, Head
 from pipeline.heads.pooling import Pooling
-from pipeline.heads.steps import Normalize, Step
+from pipeline.heads.steps import Normalize, Step, Truncate
 from pipeline.text.encoding import Prompts
 
 if TYPE_CHECKING:
@@ -41,6 +41,19 @@ class SentenceHead(BaseModel):
             width = step.width(width)
         return width
 
+    def cut(self, dimension: int) -> "SentenceHead":
+        """Return the head of an embedding's first numbers, scaled to unit length if the whole embedding is.
+
+        The number of a step that has tensors stays, since their names have it.
+        """
+        at = len(self.steps) - self.normalizes
+        return self.model_copy(update={"steps": (*self.steps[:at], Truncate(dimension=dimension), *self.steps[at:])})
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the last step scales to unit length."""
+        return bool(self.steps) and isinstance(self.steps[-1], Normalize)
+
     @property
     def wanted(self) -> Prompts:
         """The prompts as an encoder takes them."""
@@ -55,7 +68,7 @@ class SentenceHead(BaseModel):
         """Refuse steps that do not fit each other, or an encoder of that hidden size; see `attach`."""
         width = hidden_size * len(self.pooling.modes)
         for step in self.steps:
-            if step.takes not in (None, width):
+            if not step.fits(width):
                 raise StudentError(
                     f"the head is {self.chain}: its {step.kind} takes {step.takes} numbers, and what comes before it "
                     f"gives {width}. Does it belong to another encoder, or was the hidden size made smaller?"
@@ -87,7 +100,12 @@ class SentenceHead(BaseModel):
         return vectors
 
     def reference(self, modules: Any, hidden: Any, unpooled: int) -> Floats:
-        """Return the embeddings of unpadded rows, `(batch, width)`, computed by NumPy in float64."""
+        """Return the embeddings of unpadded rows, `(batch, width)`, computed by NumPy in float64.
+
+        A row without a token is zero, as one that is all padding, whatever the steps would add.
+        """
+        if not hidden.shape[1]:
+            return np.zeros((len(hidden), self.width(hidden.shape[2])), np.float32)
         vectors = self.pooling.reference(hidden.numpy().astype(np.float64), unpooled)
         for step, module in zip(self.steps, modules, strict=True):
             tensors = {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}

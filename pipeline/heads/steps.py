@@ -1,9 +1,9 @@
-"""The steps behind a pooling: a dense layer with its activation, a layer norm, scaling to unit length.
+"""The steps behind a pooling: a dense layer with its activation, a layer norm, a cut, scaling to unit length.
 
 Each has its settings, its graph in torch, and a reference in NumPy that shares no code with it. The names of a module's
 tensors are those of sentence-transformers' module of that kind.
 
-Source: sentence-transformers 6.2, `Dense`, `LayerNorm`, `Normalize`.
+Source: sentence-transformers 6.2, `Dense`, `LayerNorm`, `Normalize`, and `truncate_dim` for the cut.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,6 +29,10 @@ class _Step(BaseModel):
     def takes(self) -> int | None:
         """The width of the vectors that the step takes; None for any."""
         return None
+
+    def fits(self, before: int) -> bool:
+        """Return whether the step takes vectors of a width."""
+        return self.takes in (None, before)
 
     def width(self, before: int) -> int:
         """Return the width of the vectors behind the step."""
@@ -126,6 +130,45 @@ class LayerNorm(_Step):
         return result
 
 
+class Truncate(_Step):
+    """The first numbers of a vector alone, which a model that was trained for it (Matryoshka) puts the most into.
+
+    Source: Kusupati et al. 2022 (Matryoshka representation learning).
+    """
+
+    kind: Literal["Truncate"] = "Truncate"
+    dimension: int
+    """How many numbers are left."""
+    keeps_zero: ClassVar[bool] = True
+
+    @property
+    def takes(self) -> int | None:
+        """The least width of the vectors."""
+        return self.dimension
+
+    def fits(self, before: int) -> bool:
+        """Return whether vectors of a width have so many numbers."""
+        return before >= self.dimension
+
+    def width(self, before: int) -> int:
+        """Return how many numbers are left."""
+        return self.dimension
+
+    def module(self) -> "torch.nn.Module":
+        """Return a module without tensors."""
+        import torch
+
+        return torch.nn.Module()
+
+    def outputs(self, module: Any, vectors: "torch.Tensor") -> "torch.Tensor":
+        """Return the first numbers, `(batch, dimension)`."""
+        return vectors[:, : self.dimension]
+
+    def reference(self, tensors: Tensors, vectors: Vectors) -> Vectors:
+        """Return the first numbers in float64."""
+        return vectors[..., : self.dimension]
+
+
 class Normalize(_Step):
     """Scaling to unit length."""
 
@@ -151,7 +194,7 @@ class Normalize(_Step):
         return result
 
 
-Step = Annotated[Dense | LayerNorm | Normalize, Field(discriminator="kind")]
+Step = Annotated[Dense | LayerNorm | Truncate | Normalize, Field(discriminator="kind")]
 
 
 def _erf(values: Vectors) -> Vectors:

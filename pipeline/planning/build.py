@@ -226,7 +226,9 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
     """
     recipe = files.recipe
     section = quantize.section_for(recipe.quantize, scheme)
-    if section is None:
+    bare_table = files.branch.end.source.architecture.states_are_rows
+    # SmoothQuant's scales stand around linears; where there are none, the student is what they would leave.
+    if section is None or (bare_table and not SCHEMES[scheme].calibrated):
         return None
     assert files.student
     if not files.texts:

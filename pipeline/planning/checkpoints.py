@@ -256,13 +256,13 @@ def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
         version=assemble.VERSION,
         params={
             "task": task.name,
-            **section.model_dump(mode="json", include={"pooling", "prompts", "default_prompt"}),
+            **section.model_dump(mode="json", include={"pooling", "prompts", "default_prompt", "width"}),
         },
         inputs={"source": begun.input},
-        tools=versions("safetensors"),
+        tools=versions("safetensors", "transformers", "tokenizers", "torch"),
         function=assemble.make,
         arguments=(Input("source"), task.name, section),
-        estimate=Estimate(5, begun.source.weights_bytes),
+        estimate=Estimate(15, begun.source.weights_bytes),
     )
     return Checkpoint(assemble.expected(begun.source, task, section), node)
 

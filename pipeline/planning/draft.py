@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pipeline import formats, tasks
 from pipeline.atomic import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
-from pipeline.checkpoint.source import find
+from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
 from pipeline.recipe.loading import checked
@@ -89,8 +89,9 @@ def draft(
     probe = _probe(find_cached(source) or source)
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
-    checkpoint_source = find(probe, output)
+    checkpoint_source = at(probe.student.source, output)
     summary = summarise(checkpoint_source, source)
+    bare_table = checkpoint_source.architecture.states_are_rows
     chosen, why, notes = choose_task(summary, task)
     bare = not tasks.get(chosen).uses_head and not summary.has_head
     if pooling is not None and not bare:
@@ -111,7 +112,8 @@ def draft(
         # A first run makes a file for Android and one for iOS, and a line of the recipe adds more.
         "drafted": _drafted(target=True),
         "suggested": _drafted(target=False),
-        "schemes": {backend: _schemes(backend) for backend in BACKENDS},
+        "schemes": {backend: _schemes(backend, bare_table=bare_table) for backend in BACKENDS},
+        "bare_table": bare_table,
         "titles": {backend: formats.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
@@ -256,9 +258,16 @@ def _limit_reason(summary: Summary) -> str:
     return reason
 
 
-def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the schemes that a format supports, and for each other scheme the reason why not."""
+def _schemes(backend: str, *, bare_table: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the schemes that a format supports, and for each other scheme the reason why not.
+
+    Args:
+        backend: one of `BACKENDS`.
+        bare_table: whether the encoder has a table alone, and no linears.
+    """
     reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
+    if bare_table:
+        reasons |= {name: reason or SCHEMES[name].refusal_of_table(8) for name, reason in reasons.items()}
     refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused
 

@@ -52,6 +52,9 @@ class StudentSection(Section):
     or others."""
     default_prompt: str | None = None
     """Name of the prompt of a text that comes without one; an empty name for none."""
+    width: Natural | None = None
+    """How many numbers an embedding has, the first ones of the whole embedding; they are scaled to unit length where
+    that is. For models that were trained so that these say the most (Matryoshka)."""
     max_seq_length: Natural | None = None
     """Tokens at which texts are truncated, where the checkpoint's own `max_seq_length` is not meant."""
 

@@ -121,8 +121,12 @@ def _agree(found: list[Floats], reference: list[Floats]) -> bool:
     )
 
 
-def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer, head: SentenceHead) -> None:
-    """Write the student's golden rows with the checkpoint's own outputs."""
+def make(model: Any, task: Task, tokenizer: Tokenizer, head: SentenceHead) -> Golden:
+    """Return the golden rows of a checkpoint with its own outputs.
+
+    A text without tokens, such as an empty one where there are no special tokens, is left out: its embedding is zero,
+    and apps compare by cosine.
+    """
     limit = architectures.get(model.config.model_type).max_length(model.config.to_dict())
     length = min(_LENGTH, limit, head.max_seq_length or limit)
     encoder = Encoder(tokenizer, length)
@@ -130,17 +134,16 @@ def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer, head: Sent
     samples = [Sample(*text) for text in TEXTS]
     samples += [Sample(*text, window) for text in questions for window in range(len(_windows(encoder, *text)))]
     samples += [Sample(text, prompt=name) for name in head.prompts for text in _PROMPTED]
-    rows = [encode(encoder, sample, head.wanted) for sample in samples]
-    outputs = reference_outputs(model, task, rows)
-    golden = Golden(
+    encoded = [(sample, row) for sample in samples if len(row := encode(encoder, sample, head.wanted))]
+    outputs = reference_outputs(model, task, [row for _, row in encoded])
+    tokenizer.no_truncation()
+    return Golden(
         task=task.name,
         max_length=length,
         min_cosine=None,
         min_sqnr_db=None,
-        rows=[_row(sample, row, output) for sample, row, output in zip(samples, rows, outputs, strict=True)],
+        rows=[_row(sample, row, output) for (sample, row), output in zip(encoded, outputs, strict=True)],
     )
-    (folder / GOLDEN).write_text(golden.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    tokenizer.no_truncation()
 
 
 def encode(encoder: Encoder, sample: Sample | GoldenRow, prompts: Prompts) -> Row:

@@ -4,6 +4,7 @@ A wrong pooling, prompt or activation gives vectors that look like any others, s
 know is the truth; what is compared with it is the reference that every file is judged by.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.errors import StudentError
+from pipeline.heads.sentence import SentenceHead
 from pipeline.student import golden
 from pipeline.tasks import Task
 
@@ -20,23 +22,32 @@ _TOLERANCE = 2e-4
 2e-6, and another pooling, prompt or activation by more than .05."""
 
 
-def check(folder: Path, student: Path, model: Any, task: Task) -> None:
+def check(
+    folder: Path,
+    rows: golden.Golden,
+    task: Task,
+    head: SentenceHead,
+    *,
+    width: int | None = None,
+    prompts: Mapping[str, str] | None = None,
+) -> None:
     """Compare the golden rows of a student with what sentence-transformers computes for their texts.
 
     A folder that says nothing for sentence-transformers is not compared.
 
     Args:
         folder: the checkpoint's folder.
-        student: has its golden rows.
-        model: the student in torch.
+        rows: the student's golden rows.
         task: embedding, or a task of one text or pair with labels or a value.
+        head: the student's.
+        width: to how many numbers embeddings are cut; None for all.
+        prompts: those that a recipe names in place of the folder's; None for the folder's.
 
     Raises:
         StudentError: the library does not load the folder, or gives other outputs; the message names the text.
     """
-    rows = golden.read(student)
     if task.output_kind == "embedding" and sentences.has_modules(folder):
-        theirs = _embeddings(folder, rows)
+        theirs = _embeddings(folder, rows, head, width, prompts)
     elif task.output_kind == "value" and "sentence_transformers" in read_json(folder / "config.json"):
         theirs = _scores(folder, rows)
     else:
@@ -55,20 +66,45 @@ def check(folder: Path, student: Path, model: Any, task: Task) -> None:
             )
 
 
-def _embeddings(folder: Path, rows: golden.Golden) -> "list[tuple[golden.GoldenRow, Any]]":
-    from sentence_transformers import SentenceTransformer
-
-    library = _loaded(SentenceTransformer, folder)
-    library.max_seq_length = rows.max_length
+def _embeddings(
+    folder: Path, rows: golden.Golden, head: SentenceHead, width: int | None, prompts: Mapping[str, str] | None
+) -> "list[tuple[golden.GoldenRow, Any]]":
+    library = _library(folder, rows.max_length)
+    library.prompts = library.prompts if prompts is None else dict(prompts)
+    # The library cuts behind scaling to unit length, and can scale once more.
+    options = {} if width is None else {"truncate_dim": width, "normalize_embeddings": head.normalizes}
     single = [row for row in rows.rows if row.second is None]
     found = []
     for name in dict.fromkeys(row.prompt for row in single):
         texts = [row for row in single if row.prompt == name]
         # An empty prompt is none; None would be the default one.
         how = {"prompt": ""} if name is None else {"prompt_name": name}
-        vectors = library.encode([row.first for row in texts], show_progress_bar=False, **how)
+        vectors = library.encode([row.first for row in texts], show_progress_bar=False, **how, **options)
         found += list(zip(texts, np.asarray(vectors, np.float64), strict=True))
     return found
+
+
+def _library(folder: Path, max_length: int) -> Any:
+    """Return the library's model of a folder, truncating texts to a length."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    if (folder / sentences.MODULES).is_file() or sentences.table_folder(folder) is None:
+        library = _loaded(SentenceTransformer, folder)
+    else:
+        # model2vec's folder names no modules; its config says whether vectors are scaled.
+        library = SentenceTransformer(modules=[StaticEmbedding.load(str(folder)), *_behind(folder)], device="cpu")
+    if isinstance(library[0], StaticEmbedding):
+        library[0].tokenizer.enable_truncation(max_length)
+    else:
+        library.max_seq_length = max_length
+    return library
+
+
+def _behind(folder: Path) -> list[Any]:
+    from sentence_transformers.base.modules.normalize import Normalize
+
+    return [Normalize()] if read_json(folder / "config.json").get("normalize") is True else []
 
 
 def _scores(folder: Path, rows: golden.Golden) -> "list[tuple[golden.GoldenRow, Any]]":

@@ -38,11 +38,11 @@ def _tensors(rows: Sequence[Row], model: Any) -> Mapping[str, Any]:
     """Return int64 tensors `(batch, seq_len)` for rows of one length."""
     import torch
 
-    ids = torch.tensor([row.ids for row in rows])
+    ids = torch.tensor([row.ids for row in rows], dtype=torch.int64)
     tensors = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
-        "token_type_ids": torch.tensor([row.types for row in rows]),
+        "token_type_ids": torch.tensor([row.types for row in rows], dtype=torch.int64),
     }
     return {name: tensors[name] for name in architectures.get(model.config.model_type).inputs}
 

@@ -112,7 +112,10 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     book = EncodedTexts(Encoder.from_folder(student, max_length), task, names or [], head.wanted)
     usable, skipped = chosen_datasets(task, choice)
     for text in verification_texts():
-        book.add(text)
+        row = book.encoder.encode(text.first, text.second)
+        # Without special tokens a text of joiners alone has none; it is zero, as the row of padding that verify runs.
+        if len(row):
+            book.add(text, row)
     book.add_prompted()
     book.add_single_tokens()
     checked = len(book.rows)

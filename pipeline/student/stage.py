@@ -65,8 +65,11 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
         # As sentence-transformers does: in front of what the tokenizer does by itself.
         own = tokenizer.normalizer
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
+    architecture = architectures.get(model.config.model_type)
+    if not architecture.special_tokens:
+        tokenizer = tokenizers.without_special_tokens(tokenizer)
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
-    if "token_type_ids" in architectures.get(model.config.model_type).inputs:
+    if "token_type_ids" in architecture.inputs:
         tokenizers.check_types(tokenizer, source_folder, type_vocab_size=model.config.type_vocab_size)
     vocabulary = published.check(tokenizer, source_folder) if says_what_it_is else None
     tokenizer.save(str(out / "tokenizer.json"))
@@ -75,8 +78,9 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
             shutil.copyfile(source_folder / name, out / name)
     check_outputs(model.config.num_labels, task, source_folder)
     labels = label_names(model.config) if task.has_labels else None
-    golden.write(out, model, task, tokenizer, head)
-    library.check(source_folder, out, model, task)
+    rows = golden.make(model, task, tokenizer, head)
+    (out / golden.GOLDEN).write_text(rows.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    library.check(source_folder, rows, task, head)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "labels": labels,

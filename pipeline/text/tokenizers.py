@@ -104,6 +104,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
+def without_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that puts no special tokens around a text; those that a text spells out stay."""
+    tokenizer.post_processor = None
+    return tokenizer
+
+
 def check_size(tokenizer: Tokenizer, folder: Path, *, vocab_size: int) -> None:
     """Refuse a tokenizer with ids beyond the model's embedding table; unused rows at the table's end are usual.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.architectures.layers import Layer, width
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import Source
 from pipeline.compress.distil import dataset
 from pipeline.compress.distil.dataset import DistilData
@@ -35,6 +36,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         StudentError: the teacher has another vocabulary, or lacks the head that is compared.
     """
     check_precision(section, "distil")
+    _check_kinds(section, source, teacher)
     _check_losses(section, task)
     dataset.check_data(section, task, data)
     lines = dataset.plain_lines(data.text_files)
@@ -179,6 +181,21 @@ def _check_tokens(section: DistilSection, task: Task, source: Source, teacher: S
         )
 
 
+def _check_kinds(section: DistilSection, source: Source, teacher: Source | None) -> None:
+    """Refuse a masked-LM head where none goes, and a teacher that is no checkpoint yet."""
+    for one in (source, *([teacher] if teacher else [])):
+        if section.head == "masked_lm" and one.architecture.headless:
+            raise StudentError(
+                f"distil.head = 'masked_lm' is for encoders with heads, and {one.origin} is "
+                f"{one.architecture.model_type}: {one.architecture.headless}."
+            )
+    if teacher is not None and teacher.tensors is None and sentences.table_folder(teacher.folder) is not None:
+        raise StudentError(
+            f"the teacher {teacher.origin} is a table of static embeddings as it is published; such a table can be a "
+            "student. As the teacher name the encoder that it was made of."
+        )
+
+
 def _check_heads(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
     if section.head == "masked_lm":
         _mask_token(source)
@@ -246,6 +263,12 @@ def check_models(section: DistilSection, student: Any, teacher: Any) -> tuple[in
     """
     mapped: tuple[int, ...] = ()
     if any(LOSSES[name].maps_layers for name in section.losses):
+        for one in (student.config, teacher.config):
+            if not one.num_hidden_layers:
+                raise RecipeError(
+                    f"distil.losses compare layers, and {one.model_type} has none. Losses of whole texts need none: "
+                    "similarity, sentence_mse, sentence_cosine."
+                )
         mapped = map_layers(section, int(student.config.num_hidden_layers), int(teacher.config.num_hidden_layers))
     mine, theirs = int(student.config.hidden_size), int(teacher.config.hidden_size)
     for name in EQUAL_HIDDEN_SIZES:

@@ -25,6 +25,7 @@ def load(source: Path | Source) -> Any:
 
     quieten()
     config = shapes.read_config(source)
+    layers.layout_of(config.model_type)
     name = str((config.architectures or ["?"])[0])
     saved_class = getattr(transformers, name, None)
     if saved_class is None or not hasattr(saved_class, "config_class"):
@@ -96,7 +97,6 @@ def kept_layers(section: StartSection, count: int) -> tuple[int, ...]:
 
 def _check(section: StartSection, model: Any) -> None:
     config, kind = model.config, model.config.model_type
-    layers.layout_of(kind)
     start = started_architecture(section)
     if start is not None and kind not in start.teachers:
         raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(start.teachers)}, and this is {kind}.")

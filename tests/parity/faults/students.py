@@ -14,7 +14,7 @@ import pieces
 
 from faults.settings import SETTINGS
 from pipeline import tasks
-from pipeline.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES, register_classes
 from pipeline.checkpoint import source as student
 from pipeline.recipe import loading as recipes
 from pipeline.text import bundled
@@ -140,6 +140,7 @@ def _write(which: Student, folder: Path) -> None:
     import torch
     import transformers
 
+    register_classes()
     setting = SETTINGS[which.setting]
     options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config, **setting.config}
     if which.pieces == "few":
