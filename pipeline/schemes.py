@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-OutputKind = Literal["embedding", "logits", "value", "token_logits", "spans"]
+OutputKind = Literal["embedding", "logits", "multi_label", "value", "values", "token_logits", "spans"]
 """What each is: `pipeline.metrics.outputs`."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 """What each is: `pipeline.heads.pooling`."""

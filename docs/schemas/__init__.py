@@ -35,14 +35,21 @@ MODELS: dict[str, type[BaseModel]] = {
 """By the name of the file: `models.schema.json` describes `models.json`."""
 
 
+LATER = {
+    "Signature": ("prompts", "default_prompt", "include_prompt", "activation", "thresholds"),
+    "GoldenRow": ("prompt",),
+}
+"""By class: fields that older files of the same schema version lack; who reads one takes the model's default."""
+
+
 def schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's schema as apps need it: titles left out, and every field stated by who writes."""
+    """Return a model's schema as apps need it: titles left out, and all but `LATER` fields stated by who writes."""
     made = model.model_json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_plain(made)}
 
 
 def _plain(node: Any) -> Any:
-    """Leave out what pydantic adds for forms, and make every property required: defaults are for old Python records."""
+    """Leave out what pydantic adds for forms, and make properties required: defaults are for old Python records."""
     if isinstance(node, list):
         return [_plain(one) for one in node]
     if not isinstance(node, dict):
@@ -51,7 +58,7 @@ def _plain(node: Any) -> Any:
     # Names of properties are not keywords: a field may be called `title`.
     if isinstance(properties := node.get("properties"), dict):
         plain["properties"] = {name: _plain(value) for name, value in properties.items()}
-        plain["required"] = list(properties)
+        plain["required"] = [name for name in properties if name not in LATER.get(node.get("title", ""), ())]
     return plain
 
 

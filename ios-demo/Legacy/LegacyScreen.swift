@@ -82,7 +82,7 @@ struct LegacyScreen: View {
 
     private func shown(_ reply: Reply) -> String {
         switch reply.answer {
-        case .labels(let shares): shares.map { "\(Words.label($0.label)) \(Formats.percent($0.share))" }.joined(separator: "\n")
+        case .labels(let shares): shares.map { "\(Words.label($0.label)) \(Words.share($0))" }.joined(separator: "\n")
         case .embedding(let embedding): String(localized: "\(embedding.count, specifier: "%lld") numbers")
         default: Words.answer(reply.answer, reply.question)
         }

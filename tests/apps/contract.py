@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from docs.schemas import LATER
 from pipeline import artifact
 from pipeline.artifact import FileEntry
 from pipeline.formats.signature import Function, Signature, Tensor
@@ -21,6 +22,9 @@ MODELS = ("mood/litert-int8_dynamic", "words/executorch-fp32")
 """A classifier with fixed lengths, and an embedding of any length."""
 _LABELS = ("negative", "neutral", "positive")
 _MAX_LENGTH = 64
+_PROMPTS = {"query": "query: ", "document": "Represent this caf\u00e9", "nothing": ""}
+"""One ends in a space, one runs into the text behind it, and one is as saved models have it that need none."""
+_ASKED = (None, "", *_PROMPTS)
 
 
 FILES = ("model.tflite", "package/Data/weights.bin", "tokenizer.json", "signature.json", "golden.json", "shipped.json")
@@ -60,7 +64,8 @@ def write(home: Path, tokenizer: Path) -> int:
         rows.append(
             {"folder": case.name, "error": case.error, "broken": case.broken, "fails": case.fails, "usable": usable}
         )
-    (home / "cases.json").write_text(json.dumps({"cases": rows}), encoding="utf-8")
+    prompts = list(_prompted(tokenizer))
+    (home / "cases.json").write_text(json.dumps({"cases": rows, "prompts": prompts}), encoding="utf-8")
     return len(rows)
 
 
@@ -138,6 +143,7 @@ def embedding() -> Signature:
     return Signature(
         backend="executorch", scheme="fp32", task="embedding", output_kind="embedding", file="model.pte",
         minimum_runtime="1.4.1", pad_token_id=0, labels=None, parameters=1000,
+        prompts=_PROMPTS, default_prompt="query", include_prompt=False,
         functions=(_function("forward", (1, _MAX_LENGTH), output),),
     )  # fmt: skip
 
@@ -145,22 +151,59 @@ def embedding() -> Signature:
 def _golden(signature: Signature, tokenizer: Path) -> Golden:
     """Return the golden texts with the reference's ids; no file was run for their outputs, and none is compared."""
     encoder = Encoder(Tokenizer.from_file(str(tokenizer)), _MAX_LENGTH)
+    samples: list[tuple[str, str | None, str | None]] = [(first, second, None) for first, second in TEXTS]
+    samples += [(TEXTS[0][0], None, name) for name in signature.prompts]
     rows = []
-    for first, second in TEXTS:
-        row = encoder.encode(first, second)
+    for first, second, prompt in samples:
+        row = encoder.encode((signature.prompts[prompt] if prompt else "") + first, second)
         rows.append(
             GoldenRow(
-                first=first, second=second, window=None, input_ids=list(row.ids), token_type_ids=list(row.types),
-                output=[0.5, -1.25e-7, 3.0],
+                first=first, second=second, window=None, prompt=prompt, input_ids=list(row.ids),
+                token_type_ids=list(row.types), output=[0.5, -1.25e-7, 3.0],
             )
         )  # fmt: skip
     return Golden(task=signature.task, max_length=_MAX_LENGTH, min_cosine=0.96, min_sqnr_db=None, rows=rows)
+
+
+def _prompted(tokenizer: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of texts behind the prompts of the embedding model, with what may be pooled as mask.
+
+    Source: sentence-transformers 5, `_get_prompt_length` and `Pooling`: the tokens of the prompt alone are left out,
+    all but the special token at its end.
+    """
+    library = Tokenizer.from_file(str(tokenizer))
+    library.enable_truncation(_MAX_LENGTH)
+    signature = embedding()
+    for text, _ in TEXTS:
+        for prompt in _ASKED:
+            name = signature.default_prompt if prompt is None else prompt
+            before = signature.prompts[name] if name else ""
+            row, alone = library.encode(before + text), library.encode(before)
+            unpooled = len(alone.ids) - alone.special_tokens_mask[-1] if before else 0
+            mask = [2] * unpooled + [1] * (len(row.ids) - unpooled)
+            yield {"text": text, "prompt": prompt, "ids": row.ids, "mask": mask}
 
 
 def _edit(file_name: str, /, **fields: Any) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         path = folder / file_name
         path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+
+    return spoil
+
+
+def _drop(file_name: str, *places: tuple[str | int, ...]) -> Callable[[Path], None]:
+    """Leave fields out, as older files do."""
+
+    def spoil(folder: Path) -> None:
+        path = folder / file_name
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for *parents, name in places:
+            here = document
+            for one in parents:
+                here = here[one]
+            del here[name]
+        path.write_text(json.dumps(document), encoding="utf-8")
 
     return spoil
 
@@ -232,7 +275,8 @@ def _output(name: str) -> dict[str, Any]:
     return {"name": name, "dtype": "float32", "shape": [1, len(_LABELS)]}
 
 
-_FIRST = MODELS[0]
+_FIRST, _OTHER = MODELS
+_EMBEDDING = f"{_OTHER}/signature.json"
 _SIGNATURE, _SHIPPED = f"{_FIRST}/signature.json", f"{_FIRST}/shipped.json"
 _TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
 _CONFIG = f"{_FIRST}/config.json"
@@ -279,6 +323,39 @@ CASES = (
         _edit(_SIGNATURE, task="embedding"),
         broken={_FIRST: "task is classification, and signature.json says embedding"},
     ),
+    Case("signature_older", _drop(_SIGNATURE, *((name,) for name in LATER["Signature"]))),
+    Case("golden_older", _drop(_GOLDEN, *(("rows", 0, name) for name in LATER["GoldenRow"]))),
+    Case(
+        "prompt_unknown",
+        _edit(_EMBEDDING, default_prompt="other"),
+        broken={_OTHER: "default_prompt is other, and prompts has [document, nothing, query]"},
+    ),
+    Case("prompt_of_number", _edit(_EMBEDDING, prompts={"query": 3}), broken={_OTHER: "prompts.query is 3"}),
+    Case(
+        "prompt_of_classifier",
+        _edit(_SIGNATURE, prompts=_PROMPTS),
+        broken={_FIRST: "prompts: output_kind logits takes none, and there are [document, nothing, query]"},
+    ),
+    Case("activation_unknown", _edit(_SIGNATURE, activation="tanh"), broken={_FIRST: "activation is"}),
+    Case(
+        "thresholds_of_one_label",
+        _edit(_SIGNATURE, thresholds=[0.5, 0.5, 0.5]),
+        broken={_FIRST: "thresholds: output_kind logits has none"},
+    ),
+    Case(
+        "thresholds_too_few",
+        _edit(_SIGNATURE, output_kind="multi_label", thresholds=[0.5]),
+        broken={_FIRST: "thresholds: there are 1 for 3 labels"},
+    ),
+    Case(
+        "values_without_names",
+        _edit(_SIGNATURE, output_kind="values", labels=None),
+        broken={_FIRST: "labels: there are 0 for 3 outputs"},
+    ),
+    # These are whole, and what both cores' tests of a student read.
+    Case("multi_label", _edit(_SIGNATURE, output_kind="multi_label", thresholds=[0.2, 0.9, 0.5])),
+    Case("value", _edit(_SIGNATURE, output_kind="value", labels=None, activation="sigmoid")),
+    Case("values", _edit(_SIGNATURE, output_kind="values", activation="sigmoid")),
     Case("lengths_fall", _edit_function(max_length=99, min_length=99), broken={_FIRST: "functions have the lengths"}),
     Case("length_of_nothing", _edit_function(min_length=0), broken={_FIRST: "seq_32 takes 0 to 32 tokens"}),
     Case("no_inputs", _edit_function(inputs=[]), broken={_FIRST: "seq_32 has the inputs []"}),

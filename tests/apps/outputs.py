@@ -32,6 +32,7 @@ def _cases(draw: random.Random, numbers: np.random.Generator, text: str) -> Iter
     yield {"kind": "softmax", "logits": logits.tolist(), "shares": measures.softmax(logits).tolist()}
     words = outputs.word_spans(text)
     places = [_utf16(text, word) for word in words]
+    yield _each_label(draw, numbers)
     yield {"kind": "words", "text": text, "words": places}
     # Two tokens a word, the second one empty; words at the end are cut off.
     kept = words[: draw.randint(0, len(words))]
@@ -65,6 +66,23 @@ def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -
     tags = [_TAGS[int(shares[token].argmax())] for token, _ in known]
     scores = [float(shares[token].max()) for token, _ in known]
     return outputs.entities(text, tags, scores, [place for _, place in known])
+
+
+def _each_label(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+    """Decide each label by itself: the logistic function, and a threshold of its own."""
+    logits = _floats(numbers.normal(0, draw.choice((0.01, 1, 30)), draw.randint(1, 9)))
+    shares = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    thresholds = None if draw.random() < 0.5 else numbers.uniform(0, 1, len(logits)).tolist()
+    order = np.argsort(-shares, kind="stable")
+    given = shares >= (0.5 if thresholds is None else np.array(thresholds))
+    return {
+        "kind": "each_label",
+        "logits": logits.tolist(),
+        "thresholds": thresholds,
+        "labels": [str(at) for at in order],
+        "shares": shares[order].tolist(),
+        "given": given[order].tolist(),
+    }
 
 
 def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:

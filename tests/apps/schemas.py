@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from apps import contract
-from docs.schemas import MODELS
+from docs.schemas import LATER, MODELS
 from pipeline import strict
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus
@@ -16,6 +16,9 @@ from pipeline.student.golden import Golden, GoldenRow
 
 _OTHERS: tuple[Any, ...] = (None, True, 0, 1, -1, 1.5, 1.0, 2, "", "1", [], [None], {}, {"x": 1})
 """What every value of a document is replaced by, one after the other."""
+
+_FREE = (("app",), ("ops_by_unit",), ("prompts",))
+_LATER = {name for names in LATER.values() for name in names}
 
 
 def write(file: Path) -> tuple[int, int]:
@@ -49,8 +52,8 @@ def _variants(document: Any) -> Iterator[tuple[str, bool]]:
         if isinstance(here, dict):
             changed = copy.deepcopy(document)
             del _parent(changed, path)[path[-1]]
-            # Of a mapping with free keys, as the versions of a record are, nothing is missing.
-            yield json.dumps(changed), path[-2:-1] in (("app",), ("ops_by_unit",))
+            # Of a mapping with free keys, as the versions of a record are, nothing is missing; older files lack some.
+            yield json.dumps(changed), path[-2:-1] in _FREE or path[-1] in _LATER
             changed = copy.deepcopy(document)
             _parent(changed, path)[f"{path[-1]}x"] = here[path[-1]]
             yield json.dumps(changed), True
@@ -105,7 +108,7 @@ def _documents() -> dict[str, Any]:
     models = {
         "models": Index(models=[entry]),
         "shipped": shipped,
-        "signature": contract.classifier(),
+        "signature": contract.embedding().model_copy(update={"thresholds": (0.5,)}),
         "golden": golden,
         "benchmark-request": request,
         "benchmark-status": status,

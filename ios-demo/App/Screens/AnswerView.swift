@@ -11,13 +11,40 @@ struct AnswerView: View {
 
     var body: some View {
         switch answer {
-        case .labels(let shares): ForEach(shares.indices, id: \.self) { ShareRow(share: shares[$0], isFirst: $0 == 0) }
+        case .labels(let shares): LabelsView(given: shares.given, others: shares.filter { !shares.given.contains($0) })
         case .value(let value): Text(verbatim: Formats.value(value)).font(.largeTitle.weight(.semibold)).monospacedDigit()
+        case .values(let values): ForEach(values.indices, id: \.self) { ValueRow(value: values[$0]) }
         case .span(let span): SpanView(span: span, passage: question.second ?? "")
         case .entities(let found): Entities(text: question.first, found: found)
         case .embedding: ForEach(neighbours.indices, id: \.self) { NeighbourRow(neighbour: neighbours[$0], isFirst: $0 == 0) }
         case .hidden: Notice(Words.answer(answer, question), systemImage: "dice")
         }
+    }
+}
+
+/// What is given stands first and largest; the other labels stand below it.
+private struct LabelsView: View {
+    let given: [Share]
+    let others: [Share]
+
+    var body: some View {
+        if given.isEmpty { Text("No label reaches its threshold.").foregroundStyle(.secondary) }
+        ForEach(given.indices, id: \.self) { ShareRow(share: given[$0], isFirst: true) }
+        ForEach(others.indices, id: \.self) { ShareRow(share: others[$0], isFirst: false) }
+    }
+}
+
+/// One number of several, with its name.
+private struct ValueRow: View {
+    let value: NamedValue
+
+    var body: some View {
+        HStack(alignment: .firstTextBaseline) {
+            Text(verbatim: Words.value(value.name)).font(.headline)
+            Spacer(minLength: 12)
+            Text(verbatim: Formats.value(value.value)).font(.largeTitle.weight(.semibold)).monospacedDigit()
+        }
+        .accessibilityElement(children: .combine)
     }
 }
 
@@ -31,7 +58,7 @@ private struct ShareRow: View {
             HStack(alignment: .firstTextBaseline) {
                 Text(verbatim: Words.label(share.label)).font(isFirst ? .largeTitle.weight(.semibold) : .headline)
                 Spacer(minLength: 12)
-                Text(verbatim: Formats.percent(share.share)).font(isFirst ? .title2 : .body).monospacedDigit()
+                Text(verbatim: Words.share(share)).font(isFirst ? .title2 : .body).monospacedDigit()
             }
             ProgressView(value: min(max(share.share, 0), 1)).tint(Theme.student).accessibilityHidden(true)
         }

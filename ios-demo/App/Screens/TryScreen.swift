@@ -26,6 +26,7 @@ struct TryScreen: View {
                 case .input:
                     Card {
                         ModelPicker(title: "Model", models: model.models, selection: chosen)
+                        if let prompts = model.chosen?.prompts, !prompts.isEmpty { PromptPicker(prompts: prompts, selection: prompt) }
                         inputs
                     }
                 case .answer: AnswerCard(model: model)
@@ -68,9 +69,13 @@ struct TryScreen: View {
         Binding(get: { model.chosen?.id ?? "" }, set: { model.choose($0) })
     }
 
+    private var prompt: Binding<String> {
+        Binding(get: { model.prompt }, set: { model.choosePrompt($0) })
+    }
+
     @ViewBuilder private var inputs: some View {
         switch model.chosen?.task {
-        case .labels:
+        case .labels, .values:
             Input("Text", $model.first, $writing, .first)
             Input("Second text, where the model takes one", $model.second, $writing, .second)
         case .value:
@@ -120,6 +125,20 @@ struct Input: View {
     }
 }
 
+/// The choice between the prompts of a model, and none.
+private struct PromptPicker: View {
+    let prompts: [String]
+    @Binding var selection: String
+
+    var body: some View {
+        Picker("Prompt", selection: $selection) {
+            ForEach([""] + prompts, id: \.self) { Text(verbatim: Words.prompt($0)).tag($0) }
+        }
+        .pickerStyle(.menu)
+        .frame(minHeight: Theme.target)
+    }
+}
+
 /// The answer, or what stands in its place.
 private struct AnswerCard: View {
     let model: TryModel
@@ -134,6 +153,7 @@ private struct AnswerCard: View {
             case .answered(let reply):
                 AnswerView(answer: reply.answer, question: reply.question, neighbours: model.search.found)
                 if let limit = reply.cutAt { Notice(Words.cut(at: limit), systemImage: "scissors") }
+                if !model.unusedPrompts.isEmpty { Notice(Words.unused(model.unusedPrompts)) }
             }
         }
         .animation(.default, value: model.state)

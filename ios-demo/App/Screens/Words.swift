@@ -35,6 +35,29 @@ enum Words {
         }
     }
 
+    /// Returns the name of one of several values.
+    static func value(_ name: String) -> String {
+        switch LabelName(name) {
+        case .number(let number): String(localized: "value \(number)")
+        case .words(let words): words
+        }
+    }
+
+    /// Returns a label's probability, and whether the text has it where each label is decided by itself.
+    static func share(_ share: Share) -> String {
+        let percent = Formats.percent(share.share)
+        return share.isGiven == true ? String(localized: "given, \(percent)") : percent
+    }
+
+    /// Returns a prompt's name; an empty one is none.
+    static func prompt(_ name: String) -> String { name.isEmpty ? String(localized: "No prompt") : name }
+
+    /// Says that a model has prompts, and was asked without one.
+    static func unused(_ prompts: [String]) -> String {
+        let names = prompts.joined(separator: ", ")
+        return String(localized: "The text was embedded without a prompt. This model has: \(names).")
+    }
+
     static func missing(_ missing: Question.Missing) -> String {
         switch missing {
         case .text: String(localized: "Write a text.")
@@ -126,7 +149,10 @@ enum Words {
     /// Returns an answer as it is read aloud, without what a screen shows beside it.
     static func answer(_ answer: Answer, _ question: Question, nearest: String? = nil) -> String {
         switch answer {
-        case .labels(let shares): return shares.first.map { "\(label($0.label)), \(Formats.percent($0.share))" } ?? ""
+        case .labels(let shares):
+            if shares.given.isEmpty { return String(localized: "No label reaches its threshold.") }
+            return shares.given.map { "\(label($0.label)), \(Formats.percent($0.share))" }.joined(separator: "; ")
+        case .values(let values): return values.map { "\(value($0.name)), \(Formats.value($0.value))" }.joined(separator: "; ")
         case .value(let value): return Formats.value(value)
         case .span(let span):
             guard let span, let text = text(of: span, in: question.second ?? "") else {

@@ -4,7 +4,7 @@ import AppParts
 enum Examples {
     static func question(for task: ShelvedModel.Task) -> Question {
         switch task {
-        case .labels: Question("A charming and often affecting journey.")
+        case .labels, .values: Question("A charming and often affecting journey.")
         case .value: Question("A man is playing a guitar.", "Somebody plays an instrument.")
         case .entities: Question("On Monday Maria flew from Lisbon to Oslo with three colleagues.")
         case .search: Question("When does the shop close?")

@@ -147,7 +147,8 @@ public final class SearchModel {
             }
             if missing % 8 == 0 { progress = (place, sentences.count) }
             missing += 1
-            let reply = try await worker.ask(Question(sentence))
+            let prompt = Self.sentencePrompt(worker.shelved.model.signature)
+            let reply = try await worker.ask(Question(sentence, prompt: prompt))
             try Task.checkCancellation()
             // Another model may have been taken meanwhile.
             guard worker === self.worker, case .embedding(let embedding) = reply.answer else { throw CancellationError() }
@@ -155,6 +156,16 @@ public final class SearchModel {
             all.append(embedding)
         }
         return all
+    }
+
+    /// Returns the prompt of what is looked for. The prompts of a search, for models that have some: what is looked for is
+    /// embedded with the one named `query`, the sentences with `document` or `passage`, and with the default one where there is
+    /// none of these names.
+    static func queryPrompt(_ signature: Signature) -> String? { signature.prompts["query"].map { _ in "query" } }
+
+    /// Returns the prompt of the sentences, as `queryPrompt` says.
+    static func sentencePrompt(_ signature: Signature) -> String? {
+        ["document", "passage"].first { signature.prompts[$0] != nil }
     }
 
     private func set(_ new: [String]) {

@@ -33,6 +33,8 @@ public final class TryModel {
     public var first = ""
     /// The second text, or the passage.
     public var second = ""
+    /// The one of the chosen model's prompts that is put before the text; an empty name for none.
+    public private(set) var prompt = ""
     /// The set that is searched, where the chosen model embeds texts.
     public let search: SearchModel
     private let warmRuns: Int
@@ -62,6 +64,8 @@ public final class TryModel {
         state = .idle(nil)
         warmMs = nil
         search.forget()
+        // What is written here is looked for.
+        prompt = SearchModel.queryPrompt(model.model.signature) ?? model.model.signature.defaultPrompt ?? ""
         if !sameTask {
             let example = Examples.question(for: model.task)
             first = example.first
@@ -69,13 +73,25 @@ public final class TryModel {
         }
     }
 
+    /// Takes another prompt of the chosen model; an empty name for none.
+    public func choosePrompt(_ name: String) {
+        if name.isEmpty || chosen?.prompts.contains(name) ?? false { prompt = name }
+    }
+
+    /// The prompts of the model that has answered without one of them.
+    public var unusedPrompts: [String] {
+        guard case .answered(let reply) = state, reply.question.prompt == "" else { return [] }
+        return chosen?.prompts ?? []
+    }
+
     /// What the chosen model would be asked.
     public var question: Question {
         switch chosen?.task {
         case .value, .answer: Question(first, second)
         // The second text of a classification may be left out.
-        case .labels: Question(first, second.isEmpty ? nil : second)
-        default: Question(first)
+        case .labels, .values: Question(first, second.isEmpty ? nil : second)
+        case .search: Question(first, prompt: prompt)
+        case .entities, nil: Question(first)
         }
     }
 

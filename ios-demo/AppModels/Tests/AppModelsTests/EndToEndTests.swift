@@ -43,6 +43,7 @@ final class EndToEndTests: XCTestCase {
         switch found {
         case .embedding(let embedding): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, embedding, text)
         case .value(let value): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, [value], text)
+        case .values(let values): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, values.map(\.value), text)
         case .labels(let shares):
             XCTAssertEqual(try wanted.map { try cell($0, 0).string }, shares.map(\.label), text)
             for (row, share) in zip(wanted, shares) {

@@ -160,6 +160,7 @@ final class PartsTests: XCTestCase {
         XCTAssertEqual(Question("A question?", " \n").missing(for: .answer), .questionAndPassage)
         XCTAssertEqual(Question("A text.").missing(for: .value), .twoTexts)
         XCTAssertEqual(Question(" ").missing(for: .entities), .text)
+        XCTAssertNil(Question("A text.").missing(for: .values))
     }
 
     @MainActor

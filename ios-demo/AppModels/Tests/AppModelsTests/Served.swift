@@ -197,6 +197,21 @@ extension XCTestCase {
         return place
     }
 
+    /// Gives a copied student other facts in its signature, which nobody signs any more.
+    func change(_ folder: URL, facts: [String: Any]) throws {
+        let file = folder.appendingPathComponent("signature.json")
+        var said = try XCTUnwrap(try JSONSerialization.jsonObject(with: Data(contentsOf: file)) as? [String: Any])
+        said.merge(facts) { $1 }
+        let bytes = try JSONSerialization.data(withJSONObject: said)
+        try bytes.write(to: file)
+        try change(folder) { shipped in
+            shipped["files"] = (shipped["files"] as? [[String: Any]])?.map { listed in
+                if listed["path"] as? String != "signature.json" { return listed }
+                return listed.merging(["sha256": Sha256.hex(of: bytes), "bytes": bytes.count]) { $1 }
+            }
+        }
+    }
+
     /// Changes what a copied student says of itself, which nobody signs any more.
     func change(_ folder: URL, _ edit: (inout [String: Any]) -> Void) throws {
         try? FileManager.default.removeItem(at: folder.appendingPathComponent("model.sig"))

@@ -73,6 +73,25 @@
             XCTAssertEqual(Words.answer(.labels([Share(label: "LABEL_1", share: 0.988)]), Question("A text.")), "class 1, 98.8%")
         }
 
+        func testWhatIsGivenIsMarkedAndValuesHaveNames() {
+            let shares = [
+                Share(label: "toxic", share: 0.9, isGiven: false), Share(label: "LABEL_2", share: 0.83, isGiven: true),
+                Share(label: "an_insult", share: 0.1, isGiven: true),
+            ]
+            XCTAssertEqual(shares.map { Words.share($0) }, ["90.0%", "given, 83.0%", "given, 10.0%"])
+            XCTAssertEqual(Words.share(Share(label: "a", share: 0.5)), "50.0%")
+            XCTAssertEqual(Words.answer(.labels(shares), Question("A text.")), "class 2, 83.0%; an insult, 10.0%")
+            XCTAssertEqual(Words.answer(.labels([shares[0]]), Question("A text.")), "No label reaches its threshold.")
+            let values = [NamedValue(name: "clear_style", value: 0.5), NamedValue(name: "LABEL_1", value: -2)]
+            XCTAssertEqual(Words.answer(.values(values), Question("A text.")), "clear style, 0.500; value 1, -2.000")
+        }
+
+        func testPromptsAreNamed() {
+            XCTAssertEqual(["", "query"].map { Words.prompt($0) }, ["No prompt", "query"])
+            XCTAssertEqual(
+                Words.unused(["passage", "query"]), "The text was embedded without a prompt. This model has: passage, query.")
+        }
+
         func testUnitsAreNamedWhereTheyAreConfirmed() {
             XCTAssertEqual(
                 [[], ["CPU"], ["Neural Engine", "CPU"], ["Neural Engine", "GPU", "CPU"]].map { Words.place("Core ML", $0) },

@@ -53,6 +53,12 @@ public struct ShelvedModel: Sendable, Identifiable {
 
     public var task: Task { Task(model.signature) }
 
+    /// The prompts that a person can choose among; none where all are empty, as folders of models without prompts have them.
+    public var prompts: [String] {
+        let all = model.signature.prompts
+        return all.values.allSatisfy(\.isEmpty) ? [] : all.keys.sorted()
+    }
+
     /// The recipe's name, which is what its maker calls it.
     public var name: String { model.entry.recipe }
 
@@ -72,6 +78,7 @@ public struct ShelvedModel: Sendable, Identifiable {
     public enum Task: Sendable, Equatable {
         case labels
         case value
+        case values
         case answer
         case search
         case entities
@@ -80,8 +87,10 @@ public struct ShelvedModel: Sendable, Identifiable {
             switch signature.outputKind {
             case "embedding": self = .search
             case "value": self = .value
+            case "values": self = .values
             case "token_logits": self = .entities
             case "spans": self = .answer
+            // Be it one label of several, or each for itself.
             default: self = .labels
             }
         }

@@ -6,7 +6,6 @@ import Foundation
 public final class Worker: Sendable {
     private struct Opened: Sendable {
         let student: Student
-        let tokenizer: Tokenizer
         let runner: any Runner
         let tookMs: Double
     }
@@ -62,7 +61,7 @@ public final class Worker: Sendable {
             let limit = shelved.model.signature.maxLength
             // A row of that length may have been cut, or just fit.
             let mayBeCut = shelved.task != .answer && asked.tokens == limit
-            let cut = mayBeCut ? try opened.tokenizer.encode(question.first, question.second).count > limit : false
+            let cut = mayBeCut ? try opened.student.tokens(question.first, question.second, prompt: question.prompt) > limit : false
             return Reply(
                 question: question, answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
                 tokenizeMs: asked.tokenizeMs, tokens: asked.tokens, length: asked.length, cutAt: cut ? limit : nil,
@@ -93,7 +92,7 @@ public final class Worker: Sendable {
         let tokenizer = try shelved.model.tokenizer()
         let runner = try shelved.linked.runtime.open(shelved.model, options)
         let new = Opened(
-            student: Student(shelved.model, tokenizer, runner), tokenizer: tokenizer, runner: runner,
+            student: Student(shelved.model, tokenizer, runner), runner: runner,
             tookMs: Double(DispatchTime.now().uptimeNanoseconds - began) / 1e6)
         opened = new
         return new
@@ -106,10 +105,13 @@ public struct Question: Sendable, Equatable {
     public let first: String
     /// The other text, or the passage.
     public let second: String?
+    /// Name of the prompt before a text that is embedded; nil for the model's default one, an empty name for none.
+    public let prompt: String?
 
-    public init(_ first: String, _ second: String? = nil) {
+    public init(_ first: String, _ second: String? = nil, prompt: String? = nil) {
         self.first = first
         self.second = second
+        self.prompt = prompt
     }
 
     /// What a person has yet to write.
@@ -126,14 +128,15 @@ public struct Question: Sendable, Equatable {
         switch task {
         case .answer: return hasFirst && hasSecond ? nil : .questionAndPassage
         case .value: return hasFirst && hasSecond ? nil : .twoTexts
-        case .labels, .search, .entities: return hasFirst ? nil : .text
+        case .labels, .values, .search, .entities: return hasFirst ? nil : .text
         }
     }
 
     fileprivate func ask(_ student: Student, _ cancellation: Cancellation) throws -> Asked {
         switch ShelvedModel.Task(student.model.signature) {
-        case .search: return Asked(try student.embedding(first, cancellation: cancellation)) { .embedding($0) }
+        case .search: return Asked(try student.embedding(first, prompt: prompt, cancellation: cancellation)) { .embedding($0) }
         case .value: return Asked(try student.value(first, second, cancellation: cancellation)) { .value($0) }
+        case .values: return Asked(try student.values(first, second, cancellation: cancellation)) { .values($0) }
         case .labels: return Asked(try student.labels(first, second, cancellation: cancellation)) { .labels($0) }
         case .entities: return Asked(try student.entities(first, cancellation: cancellation)) { .entities($0) }
         case .answer: return Asked(try student.answer(first, second ?? "", cancellation: cancellation)) { .span($0) }
@@ -160,14 +163,21 @@ private struct Asked {
 
 /// What came out of a model.
 public enum Answer: Sendable, Equatable {
+    /// The most probable first.
     case labels([Share])
     case value(Float)
+    case values([NamedValue])
     /// A part of the passage; nil where there is none.
     case span(Found?)
     case entities([Found])
     case embedding([Float])
     /// The model's weights are random.
     case hidden
+}
+
+extension [Share] {
+    /// Those that are the answer: the first one, or each that is given where each is decided by itself.
+    public var given: [Share] { contains { $0.isGiven != nil } ? filter { $0.isGiven == true } : Array(prefix(1)) }
 }
 
 /// An answer, and how long it took.

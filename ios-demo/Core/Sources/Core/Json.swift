@@ -158,6 +158,13 @@ indirect enum Json: Sendable {
         }
     }
 
+    func doubles(_ name: String) throws -> [Double] {
+        try array(name).map { value in
+            guard let number = value.real else { throw wrong(name, "a list of numbers") }
+            return number
+        }
+    }
+
     func texts(_ name: String) throws -> [String] {
         try array(name).map { value in
             guard let text = value.string else { throw wrong(name, "a list of texts") }

@@ -69,7 +69,8 @@ final class ContractTests: XCTestCase {
             XCTAssertGreaterThan(golden.rows.count, 10)
             for row in golden.rows {
                 let most = min(golden.maxLength, model.signature.maxLength)
-                let encoded = try tokenizer.encode(row.first, row.second, maxLength: most)
+                let before = try model.signature.promptText(row.prompt ?? "")
+                let encoded = try tokenizer.encode(before + row.first, row.second, maxLength: most)
                 XCTAssertEqual(encoded.ids, row.ids, row.first)
                 XCTAssertEqual(encoded.types, row.types, row.first)
                 let padded = try model.pad(encoded)

@@ -14,13 +14,23 @@ final class OutputsTests: XCTestCase {
             try compare(kind, test)
             counts[kind, default: 0] += 1
         }
-        XCTAssertEqual(Set(counts.keys), ["softmax", "words", "entities", "answer", "nearest", "statistics"])
+        XCTAssertEqual(Set(counts.keys), ["softmax", "each_label", "words", "entities", "answer", "nearest", "statistics"])
         print("post-processing: \(counts.values.reduce(0, +)) cases, none differs")
     }
 
     private func compare(_ kind: String, _ test: Json) throws {
         switch kind {
         case "softmax": close(try test.doubles("shares"), Outputs.softmax(try test.floats("logits")))
+        case "each_label":
+            let logits = try test.floats("logits")
+            let thresholds = test.present("thresholds") == nil ? nil : try test.doubles("thresholds")
+            let found = try Outputs.eachLabel(logits.indices.map { "\($0)" }, logits, thresholds: thresholds)
+            XCTAssertEqual(try test.texts("labels"), found.map(\.label))
+            let given = try test.array("given").map { value in
+                if case .flag(let flag) = value { flag } else { throw WrongJson("given holds \(value.shown)") }
+            }
+            XCTAssertEqual(given, found.map(\.isGiven))
+            close(try test.doubles("shares"), found.map(\.share))
         case "words":
             let wanted = try test.rows("words").map { Int($0[0].double)..<Int($0[1].double) }
             XCTAssertEqual(wanted, Outputs.words(try test.text("text")))
@@ -74,6 +84,8 @@ final class OutputsTests: XCTestCase {
         XCTAssertEqual(shares.map(\.label), ["b", "c", "a"])
         XCTAssertEqual(shares.reduce(0) { $0 + $1.share }, 1, accuracy: 1e-12)
         XCTAssertThrowsError(try Outputs.labels(["a"], [0, 1]))
+        XCTAssertThrowsError(try Outputs.eachLabel(["a"], [0, 1]))
+        XCTAssertThrowsError(try Outputs.values(["a"], [0, 1]))
     }
 
     func testAnEntityEndsWhereItsWordsEnd() {
@@ -99,8 +111,6 @@ final class OutputsTests: XCTestCase {
 
 extension Json {
     fileprivate var double: Double { if case .number(let number) = self { number } else { .nan } }
-
-    fileprivate func doubles(_ name: String) throws -> [Double] { try array(name).map(\.double) }
 
     fileprivate func floats(_ name: String) throws -> [Float] { try doubles(name).map { Float($0) } }
 

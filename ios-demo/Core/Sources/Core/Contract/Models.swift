@@ -23,6 +23,8 @@ public struct GoldenRow: Sendable {
     public let types: [Int]
     /// The reference's numbers, token after token for tasks that have some for each token.
     public let output: [Float]
+    /// Name of the prompt before `first`; nil for none, not even the default one.
+    public let prompt: String?
 }
 
 /// What `golden.json` says: rows, and how far a file may be off in its worst one.
@@ -160,7 +162,7 @@ public struct Model: Sendable {
                     throw WrongJson("output holds \(value.shown)")
                 }
                 return number
-            })
+            }, prompt: try json.textOrNil("prompt"))
     }
 }
 

@@ -31,6 +31,12 @@ public struct RowTooLong: Error, CustomStringConvertible, Sendable {
     public let description: String
 }
 
+/// A model has no prompt of that name.
+public struct NoSuchPrompt: Error, CustomStringConvertible, Sendable {
+    /// Which it has, in one sentence.
+    public let description: String
+}
+
 /// What `signature.json` says: what an app needs to know to call a converted file.
 public struct Signature: Sendable {
     public let backend: String
@@ -45,9 +51,33 @@ public struct Signature: Sendable {
     /// From the shortest to the longest.
     public let functions: [Function]
     public let parameters: Int
+    /// Texts that an embedding model wants before a text, by name.
+    public let prompts: [String: String]
+    /// The prompt of a text that is embedded without naming one; nil for no prompt.
+    public let defaultPrompt: String?
+    /// Whether the prompt's tokens are pooled.
+    public let includePrompt: Bool
+    /// What a regression's number goes through before a person reads it: `identity` or `sigmoid`.
+    public let activation: String
+    /// For several labels at once: the probability of each from which on it is given; nil for one half.
+    public let thresholds: [Double]?
 
     /// The longest row that the file takes, special tokens included.
     public var maxLength: Int { functions.map(\.maxLength).max() ?? 0 }
+
+    /// Returns the text that is put before a text.
+    ///
+    /// - Parameter prompt: its name; nil for the default prompt, which may be none, and an empty one for no prompt.
+    /// - Throws: `NoSuchPrompt` where the model has none of that name.
+    public func promptText(_ prompt: String?) throws -> String {
+        let name = prompt ?? defaultPrompt ?? ""
+        if name.isEmpty { return "" }
+        guard let text = prompts[name] else {
+            let there = prompts.isEmpty ? "it has none" : "it has \(prompts.keys.sorted().joined(separator: ", "))"
+            throw NoSuchPrompt(description: "there is no prompt \(name) for \(file); \(there)")
+        }
+        return text
+    }
 
     /// Returns the function and the length at which a row of so many tokens runs: the smallest that fits.
     public func choose(_ tokens: Int) throws -> (Function, Int) {
@@ -57,7 +87,7 @@ public struct Signature: Sendable {
         return (function, max(tokens, function.minLength))
     }
 
-    /// Pads a row to the length at which it runs; padding has mask 0 and type 0.
+    /// Pads a row to the length at which it runs; padding has mask 0 and type 0, and what is not pooled has mask 2.
     public func pad(_ row: Encoding) throws -> PaddedRow {
         let (function, length) = try choose(row.count)
         var inputs: [String: [Int32]] = [:]
@@ -65,7 +95,7 @@ public struct Signature: Sendable {
             let (values, padding): ([Int], Int) =
                 switch input.name {
                 case "input_ids": (row.ids, padTokenId)
-                case "attention_mask": (row.ids.map { _ in 1 }, 0)
+                case "attention_mask": (row.ids.indices.map { $0 < row.unpooled ? Self.unpooled : 1 }, 0)
                 default: (row.types, 0)
                 }
             inputs[input.name] = values.map { Int32($0) } + [Int32](repeating: Int32(padding), count: length - row.count)
@@ -73,13 +103,19 @@ public struct Signature: Sendable {
         return PaddedRow(function: function, length: length, inputs: inputs)
     }
 
+    /// The mask of a token that is attended to and not pooled.
+    private static let unpooled = 2
+    private static let identity = "identity"
+    private static let named: Set<String> = ["multi_label", "values"]
     private static let inputNames: Set<String> = ["input_ids", "attention_mask", "token_type_ids"]
 
     /// Names of the outputs by their kind, in the order in which they stand side by side.
     static let outputNames: [String: [String]] = [
         "embedding": ["sentence_embedding"],
         "logits": ["logits"],
+        "multi_label": ["logits"],
         "value": ["logits"],
+        "values": ["logits"],
         "token_logits": ["logits"],
         "spans": ["start_logits", "end_logits"],
     ]
@@ -96,6 +132,11 @@ public struct Signature: Sendable {
         labels = json.present("labels") == nil ? nil : try json.texts("labels")
         functions = try json.objects("functions").map(Self.function)
         parameters = try json.number("parameters")
+        prompts = try json.child("prompts") == nil ? [:] : json.textsByName("prompts")
+        defaultPrompt = try json.textOrNil("default_prompt")
+        includePrompt = try json.flag("include_prompt", true)
+        activation = try json.textOrNil("activation") ?? Self.identity
+        thresholds = try json.present("thresholds") == nil ? nil : json.doubles("thresholds")
         try check()
     }
 
@@ -106,6 +147,11 @@ public struct Signature: Sendable {
             throw WrongJson("functions have the lengths \(lengths.listed), which have to rise")
         }
         if padTokenId < 0 { throw WrongJson("pad_token_id is \(padTokenId)") }
+        try checkPrompts()
+        if thresholds != nil, outputKind != "multi_label" { throw WrongJson("thresholds: output_kind \(outputKind) has none") }
+        if let thresholds, thresholds.count != labels?.count {
+            throw WrongJson("thresholds: there are \(thresholds.count) for \(labels?.count ?? 0) labels")
+        }
         for function in functions { try check(function) }
     }
 
@@ -126,8 +172,19 @@ public struct Signature: Sendable {
             throw WrongJson("functions: \(name) has the outputs \(outputs.listed)")
         }
         let width = function.outputs.first?.shape.last ?? nil
-        if let labels, labels.count != width {
-            throw WrongJson("labels: there are \(labels.count) for \(Self.shown(width)) outputs of \(name)")
+        // Without names, numbers side by side mean nothing to a person.
+        if labels != nil || Self.named.contains(outputKind), labels?.count ?? 0 != width {
+            throw WrongJson("labels: there are \(labels?.count ?? 0) for \(Self.shown(width)) outputs of \(name)")
+        }
+    }
+
+    private func checkPrompts() throws {
+        let names = prompts.keys.sorted()
+        if !prompts.isEmpty, outputKind != "embedding" {
+            throw WrongJson("prompts: output_kind \(outputKind) takes none, and there are \(names.listed)")
+        }
+        if let defaultPrompt, prompts[defaultPrompt] == nil {
+            throw WrongJson("default_prompt is \(defaultPrompt), and prompts has \(names.listed)")
         }
     }
 

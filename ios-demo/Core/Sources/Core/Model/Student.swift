@@ -59,21 +59,46 @@ public final class Student: Sendable {
     private var labels: [String] { signature.labels ?? [] }
 
     /// Returns the embedding of a text, of unit length.
-    public func embedding(_ text: String, cancellation: Cancellation? = nil) throws -> Answered<[Float]> {
-        try one("embedding", text, nil, cancellation) { _, output in output }
+    ///
+    /// - Parameters:
+    ///   - text: the text.
+    ///   - prompt: name of the prompt before the text; nil for the model's default one, an empty name for none.
+    ///   - cancellation: gives up a long text word by word.
+    /// - Throws: `NoSuchPrompt` where the model has none of that name.
+    public func embedding(_ text: String, prompt: String? = nil, cancellation: Cancellation? = nil) throws -> Answered<[Float]> {
+        try one("embedding", text, nil, cancellation, prompt: prompt) { _, output in output }
     }
 
-    /// Returns each label with its probability, the most probable first.
+    /// Returns each label with its probability, the most probable first; of a model that decides each label by itself, also
+    /// whether it is given.
     public func labels(_ first: String, _ second: String? = nil, cancellation: Cancellation? = nil) throws -> Answered<[Share]> {
-        try one("logits", first, second, cancellation) { _, output in try Outputs.labels(labels, output) }
+        if signature.outputKind != "multi_label" {
+            return try one("logits", first, second, cancellation) { _, output in try Outputs.labels(labels, output) }
+        }
+        return try one("multi_label", first, second, cancellation) { _, output in
+            try Outputs.eachLabel(labels, output, thresholds: signature.thresholds)
+        }
     }
 
-    /// Returns the value of a regression, such as how alike two texts are.
+    /// Returns the value of a regression behind its activation, such as how alike two texts are.
     public func value(_ first: String, _ second: String? = nil, cancellation: Cancellation? = nil) throws -> Answered<Float> {
         try one("value", first, second, cancellation) { _, output in
             guard let value = output.first else { throw RunnerFailed("the runtime gave no number") }
-            return value
+            return activated(value)
         }
+    }
+
+    /// Returns the values of a regression that gives several, each behind the activation, in the file's order.
+    public func values(
+        _ first: String, _ second: String? = nil, cancellation: Cancellation? = nil
+    ) throws -> Answered<[NamedValue]> {
+        try one("values", first, second, cancellation) { _, output in
+            try Outputs.values(labels, output).map { NamedValue(name: $0.name, value: activated($0.value)) }
+        }
+    }
+
+    private func activated(_ number: Float) -> Float {
+        signature.activation == "sigmoid" ? Float(Outputs.sigmoid(Double(number))) : number
     }
 
     /// Returns the entities of a text; what is longer than the file takes is cut off and has none.
@@ -132,7 +157,9 @@ public final class Student: Sendable {
     }
 
     private func encoded(_ row: GoldenRow, _ golden: Golden, _ cancellation: Cancellation) throws -> Encoding? {
-        guard let window = row.window else { return try tokenizer.encode(row.first, row.second, maxLength: golden.maxLength) }
+        guard let window = row.window else {
+            return try encoded(row.first, row.second, prompt: row.prompt ?? "", maxLength: golden.maxLength, cancellation)
+        }
         let all = try windows(row.first, row.second ?? "", golden.maxLength, cancellation)
         return all.indices.contains(window) ? all[window] : nil
     }
@@ -160,6 +187,31 @@ public final class Student: Sendable {
         try Rows.output(signature, try runner.run(try model.pad(row)), row.count)
     }
 
+    /// Returns how many tokens a text has with its prompt, special ones included, however many the file takes.
+    ///
+    /// - Parameters:
+    ///   - first: the text; the question, where there is a passage.
+    ///   - second: the second text.
+    ///   - prompt: as of `embedding`.
+    ///   - cancellation: gives up a long text word by word.
+    public func tokens(
+        _ first: String, _ second: String? = nil, prompt: String? = nil, cancellation: Cancellation? = nil
+    ) throws -> Int {
+        try tokenizer.encode(try signature.promptText(prompt) + first, second, cancellation: cancellation).count
+    }
+
+    /// Returns the row of a text behind a prompt, as sentence-transformers makes it: both are tokenised as one text.
+    private func encoded(
+        _ first: String, _ second: String?, prompt: String?, maxLength: Int, _ cancellation: Cancellation?
+    ) throws -> Encoding {
+        let before = try signature.promptText(prompt)
+        let row = try tokenizer.encode(before + first, second, maxLength: maxLength, cancellation: cancellation)
+        if signature.includePrompt || before.isEmpty { return row }
+        let alone = try tokenizer.encode(before, maxLength: maxLength)
+        // The special token at its end stands behind the text in the whole row.
+        return row.unpooling(alone.texts.last == -1 ? alone.count - 1 : alone.count)
+    }
+
     private func windows(
         _ question: String, _ passage: String, _ maxLength: Int, _ cancellation: Cancellation?
     ) throws -> [Encoding] {
@@ -168,12 +220,12 @@ public final class Student: Sendable {
     }
 
     private func one<Value: Sendable>(
-        _ kind: String, _ first: String, _ second: String?, _ cancellation: Cancellation?,
+        _ kind: String, _ first: String, _ second: String?, _ cancellation: Cancellation?, prompt: String? = nil,
         _ read: (Encoding, [Float]) throws -> Value
     ) throws -> Answered<Value> {
         try expect(kind)
         let began = Ticks.nanoseconds()
-        let row = try tokenizer.encode(first, second, maxLength: signature.maxLength, cancellation: cancellation)
+        let row = try encoded(first, second, prompt: prompt, maxLength: signature.maxLength, cancellation)
         let padded = try model.pad(row)
         let tokenized = Ticks.nanoseconds()
         try cancellation?.check()

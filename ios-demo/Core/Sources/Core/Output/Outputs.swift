@@ -4,6 +4,20 @@ import Foundation
 public struct Share: Sendable, Equatable {
     public let label: String
     public let share: Double
+    /// Whether the text has it, where each label is decided by itself; nil where they share one decision.
+    public let isGiven: Bool?
+
+    init(label: String, share: Double, isGiven: Bool? = nil) {
+        self.label = label
+        self.share = share
+        self.isGiven = isGiven
+    }
+}
+
+/// One number of a regression that gives several.
+public struct NamedValue: Sendable, Equatable {
+    public let name: String
+    public let value: Float
 }
 
 /// A part of a text.
@@ -50,6 +64,7 @@ public struct OutputError: Error, CustomStringConvertible, Sendable {
 public enum Outputs {
     /// The longest answer in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py.
     public static let longestAnswer = 30
+    private static let half = 0.5
 
     /// Returns probabilities.
     public static func softmax(_ logits: [Float]) -> [Double] {
@@ -68,6 +83,37 @@ public enum Outputs {
         let shares = zip(labels, softmax(logits)).map { Share(label: $0, share: $1) }
         return stable(shares) { $0.share > $1.share }
     }
+
+    /// Returns each label with a probability of its own, the most probable first, and whether the text has it.
+    ///
+    /// - Parameters:
+    ///   - labels: in the order of the logits.
+    ///   - logits: of one text.
+    ///   - thresholds: from which probability on a label is given; nil for one half.
+    /// - Throws: `OutputError` where there are not as many labels as logits.
+    public static func eachLabel(_ labels: [String], _ logits: [Float], thresholds: [Double]? = nil) throws -> [Share] {
+        if labels.count != logits.count {
+            throw OutputError(description: "there are \(labels.count) labels for \(logits.count) logits")
+        }
+        let shares = labels.indices.map { number in
+            let share = sigmoid(Double(logits[number]))
+            return Share(label: labels[number], share: share, isGiven: share >= thresholds?[number] ?? half)
+        }
+        return stable(shares) { $0.share > $1.share }
+    }
+
+    /// Returns the numbers of a regression by their names, in the file's order.
+    ///
+    /// - Throws: `OutputError` where there are not as many names as numbers.
+    public static func values(_ names: [String], _ numbers: [Float]) throws -> [NamedValue] {
+        if names.count != numbers.count {
+            throw OutputError(description: "there are \(names.count) labels for \(numbers.count) numbers")
+        }
+        return zip(names, numbers).map { NamedValue(name: $0, value: $1) }
+    }
+
+    /// Returns the logistic function of a number, between 0 and 1.
+    public static func sigmoid(_ number: Double) -> Double { 1 / (1 + exp(-number)) }
 
     /// Returns the cosine of two embeddings of unit length, which is what the files give.
     public static func cosine(_ one: [Float], _ other: [Float]) -> Float {

@@ -21,9 +21,18 @@ public struct Encoding: Sendable, Equatable {
     public internal(set) var from: [Int] = []
     /// Where it ends.
     public internal(set) var to: [Int] = []
+    /// How many tokens at its beginning are attended to and not pooled: a prompt's, where the model leaves them out.
+    public internal(set) var unpooled = 0
 
     /// The number of tokens.
     public var count: Int { ids.count }
+
+    /// Returns the same row, of which so many tokens at the beginning are not pooled.
+    func unpooling(_ tokens: Int) -> Encoding {
+        var row = self
+        row.unpooled = min(tokens, count)
+        return row
+    }
 
     fileprivate init(capacity: Int) {
         ids.reserveCapacity(capacity)

@@ -1,13 +1,7 @@
 package pocketbert.app
 
-import android.content.Context
-import android.content.Intent
-import android.graphics.Bitmap
-import android.graphics.Canvas
-import android.os.Looper
 import androidx.activity.compose.setContent
 import androidx.compose.material3.Surface
-import androidx.compose.ui.semantics.SemanticsNode
 import androidx.compose.ui.semantics.SemanticsProperties
 import androidx.compose.ui.test.SemanticsMatcher
 import androidx.compose.ui.test.assertHeightIsAtLeast
@@ -15,7 +9,6 @@ import androidx.compose.ui.test.assertIsDisplayed
 import androidx.compose.ui.test.hasClickAction
 import androidx.compose.ui.test.hasText
 import androidx.compose.ui.test.isHeading
-import androidx.compose.ui.test.junit4.createEmptyComposeRule
 import androidx.compose.ui.test.onAllNodesWithTag
 import androidx.compose.ui.test.onAllNodesWithText
 import androidx.compose.ui.test.onNodeWithTag
@@ -28,17 +21,12 @@ import androidx.core.graphics.Insets
 import androidx.core.view.ViewCompat
 import androidx.core.view.WindowInsetsCompat
 import androidx.lifecycle.Lifecycle
-import androidx.test.core.app.ActivityScenario
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertTrue
-import org.junit.Assume.assumeTrue
-import org.junit.Before
-import org.junit.Rule
 import org.junit.Test
 import org.junit.runner.RunWith
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
-import org.robolectric.Shadows.shadowOf
 import org.robolectric.annotation.Config
 import org.robolectric.annotation.GraphicsMode
 import pocketbert.app.screens.AnswerBlock
@@ -53,71 +41,12 @@ import pocketbert.models.Reply
 import pocketbert.models.SearchModel
 import pocketbert.models.TryModel
 import java.io.File
-import java.io.FileOutputStream
-import java.time.Duration
 
 /** Every screen with the real students, photographed in each form that a phone may show it in. */
 @RunWith(RobolectricTestRunner::class)
 @Config(sdk = [35], application = TestApp::class, qualifiers = "w412dp-h892dp-xhdpi")
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
-class ScreensTest {
-    @get:Rule
-    val rule = createEmptyComposeRule()
-    private val context get() = RuntimeEnvironment.getApplication() as Context
-
-    @Before
-    fun `students are there`() {
-        assumeTrue("`make apps-check` makes the students and serves the runtimes", Students.areThere)
-        TestApp.withStudents()
-    }
-
-    private fun launched(extra: Pair<String, String>? = null, act: (ActivityScenario<MainActivity>) -> Unit) {
-        val intent = Intent(context, MainActivity::class.java)
-        extra?.let { (name, value) -> intent.putExtra(name, value) }
-        ActivityScenario.launch<MainActivity>(intent).use(act)
-    }
-
-    /** Waits; what is delayed in the main thread is due only where its clock is moved. */
-    private fun await(seconds: Int = 180, found: () -> Boolean) = rule.waitUntil(seconds * 1000L) {
-        shadowOf(Looper.getMainLooper()).idleFor(Duration.ofMillis(50))
-        found()
-    }
-
-    private fun isThere(text: String) = rule.onAllNodesWithText(text, substring = true).fetchSemanticsNodes().isNotEmpty()
-
-    private fun hasTag(tag: String) = rule.onAllNodesWithTag(tag).fetchSemanticsNodes().isNotEmpty()
-
-    private fun tab(title: String) {
-        await { isThere("Self-test") }
-        rule.onAllNodesWithText(title).fetchSemanticsNodes()
-        rule.onNode(hasText(title) and hasClickAction()).performClick()
-    }
-
-    private fun text(node: SemanticsNode) = node.config[SemanticsProperties.Text].joinToString("") { it.text }
-
-    private fun textOf(tag: String) = text(rule.onNodeWithTag(tag).fetchSemanticsNode())
-
-    private fun isAnnounced(tag: String) = SemanticsProperties.LiveRegion in rule.onNodeWithTag(tag).fetchSemanticsNode().config
-
-    private fun choose(model: String, picker: String = "Model") {
-        await { hasTag("picker-$picker") }
-        rule.onNodeWithTag("picker-$picker").performScrollTo().performClick()
-        rule.onNodeWithTag("model-$model/litert-int8_dynamic").performScrollTo().performClick()
-        rule.waitForIdle()
-    }
-
-    private fun photograph(scenario: ActivityScenario<MainActivity>, name: String) {
-        rule.waitForIdle()
-        scenario.onActivity { activity ->
-            val view = activity.window.decorView
-            val bitmap = Bitmap.createBitmap(view.width, view.height, Bitmap.Config.ARGB_8888)
-            view.draw(Canvas(bitmap))
-            val file = File("target/screenshots/$name.png").apply { parentFile?.mkdirs() }
-            FileOutputStream(file).use { bitmap.compress(Bitmap.CompressFormat.PNG, 100, it) }
-        }
-        println("screenshot: $name")
-    }
-
+class ScreensTest : OnScreen() {
     /** The five tasks on the first screen, and the three other screens. */
     private fun walk(form: String) = launched { scenario ->
         await { isThere("Self-test") }

@@ -12,6 +12,7 @@ import pocketbert.models.Equipment
 import pocketbert.models.LinkedRuntime
 import pocketbert.models.RunFolders
 import java.io.File
+import java.security.MessageDigest
 
 /** The students that `make apps-check` makes, and the real LiteRT and ExecuTorch behind a socket. */
 object Students {
@@ -23,6 +24,21 @@ object Students {
     val runtimes by lazy {
         val versions = mapOf("litert" to cases.getString("litert"), "executorch" to cases.getString("executorch"))
         versions.keys.map { SocketRuntime(File(folder.parentFile, "runtime.sock"), it, versions) }
+    }
+
+    /** Copies the students into a folder, and gives one another fact in its signature, which nobody signs then. */
+    fun withFacts(place: File, model: String, name: String, fact: Any) {
+        File(folder, "models").copyRecursively(place, overwrite = true)
+        val home = File(place, model)
+        File(home, "model.sig").apply { setWritable(true) }.delete()
+        val (signature, shipped) = listOf("signature.json", "shipped.json").map { File(home, it).apply { setWritable(true) } }
+        signature.writeText(JSONObject(signature.readText()).put(name, fact).toString())
+        val sha256 = MessageDigest.getInstance("SHA-256").digest(signature.readBytes()).joinToString("") { "%02x".format(it) }
+        val said = JSONObject(shipped.readText())
+        val files = said.getJSONArray("files")
+        val listed = (0 until files.length()).map(files::getJSONObject).first { it.getString("path") == signature.name }
+        listed.put("sha256", sha256).put("bytes", signature.length())
+        shipped.writeText(said.toString())
     }
 }
 

@@ -11,6 +11,7 @@ import pocketbert.app.screens.Words
 import pocketbert.core.benchmark.Percentiles
 import pocketbert.core.contract.State
 import pocketbert.core.output.Found
+import pocketbert.core.output.Share
 import pocketbert.models.Missing
 import pocketbert.models.RunProgress
 import pocketbert.models.RunRecord
@@ -39,6 +40,20 @@ class WordsTest {
     fun `a guess is said to be one`() {
         val found = listOf(0.97, 0.506, 0.269).map { words.entity(Found(0, 1, it, "location")) }
         assertEquals(listOf("location, 97%", "location, 51%", "location, unsure, 27%"), found)
+    }
+
+    @Test
+    fun `what is given is marked, and values have names`() {
+        val shares = listOf(Share("toxic", 0.9, false), Share("insult", 0.1, true), Share("a", 0.5))
+        assertEquals(listOf("90.0%", "given, 10.0%", "50.0%"), shares.map(words::share))
+        assertEquals(listOf("clear style", "value 1"), listOf("clear_style", "LABEL_1").map(words::value))
+    }
+
+    @Test
+    fun `prompts are named`() {
+        assertEquals(listOf("No prompt", "query"), listOf("", "query").map(words::prompt))
+        val said = words.unused(listOf("passage", "query"))
+        assertEquals("The text was embedded without a prompt. This model has: passage, query.", said)
     }
 
     @Test

@@ -150,6 +150,9 @@ internal fun JsonObject.wrong(name: String, wanted: String): Nothing {
 internal fun JsonObject.numbers(name: String): List<Int> =
     array(name).map { (it as? JsonPrimitive)?.takeUnless(JsonPrimitive::isString)?.intOrNull ?: wrong(name, "a list of whole numbers") }
 
+internal fun JsonObject.doubles(name: String): List<Double> =
+    array(name).map { (it as? JsonPrimitive)?.takeUnless(JsonPrimitive::isString)?.doubleOrNull ?: wrong(name, "a list of numbers") }
+
 internal fun JsonObject.texts(name: String): List<String> =
     array(name).map { (it as? JsonPrimitive)?.takeIf(JsonPrimitive::isString)?.content ?: wrong(name, "a list of texts") }
 

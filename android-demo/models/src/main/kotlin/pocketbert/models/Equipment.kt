@@ -41,6 +41,7 @@ class Equipment(val models: Files, val policy: Policy, val runtimes: List<Linked
 enum class Task {
     LABELS,
     VALUE,
+    VALUES,
     ANSWER,
     SEARCH,
     ENTITIES,
@@ -50,8 +51,10 @@ enum class Task {
         fun of(signature: Signature) = when (signature.outputKind) {
             "embedding" -> SEARCH
             "value" -> VALUE
+            "values" -> VALUES
             "token_logits" -> ENTITIES
             "spans" -> ANSWER
+            // Be it one label of several, or each for itself.
             else -> LABELS
         }
     }
@@ -65,6 +68,9 @@ class ShelvedModel(val model: Model, val linked: LinkedRuntime, internal val equ
     /** The folder of the model, by which requests name it. */
     val id get() = model.entry.folder
     val task = Task.of(model.signature)
+
+    /** The prompts that a person can choose among; none where all are empty, as folders of models without prompts have them. */
+    val prompts: List<String> get() = model.signature.prompts.let { if (it.values.all(String::isEmpty)) emptyList() else it.keys.sorted() }
 
     /** The recipe's name, which is what its maker calls it. */
     val name get() = model.entry.recipe

@@ -4,6 +4,7 @@ package pocketbert.models
 object Examples {
     fun question(task: Task): Question = when (task) {
         Task.LABELS -> Question("A charming and often affecting journey.")
+        Task.VALUES -> Question("A charming and often affecting journey.")
         Task.VALUE -> Question("A man is playing a guitar.", "Somebody plays an instrument.")
         Task.ENTITIES -> Question("On Monday Maria flew from Lisbon to Oslo with three colleagues.")
         Task.SEARCH -> Question("When does the shop close?")

@@ -7,6 +7,7 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.withContext
+import pocketbert.core.contract.Signature
 import pocketbert.core.output.Outputs
 import java.io.File
 import java.io.IOException
@@ -122,7 +123,7 @@ class SearchModel(private val storage: File? = null) {
     }
 
     private suspend fun embed(sentence: String, worker: Worker): FloatArray {
-        val answer = worker.ask(Question(sentence)).answer
+        val answer = worker.ask(Question(sentence, prompt = sentencePrompt(worker.shelved.model.signature))).answer
         // Another model may have been taken meanwhile.
         if (worker !== this.worker || answer !is Answer.Embedding) throw CancellationException("another model was taken")
         return answer.embedding.also { embeddings[sentence] = it }
@@ -146,6 +147,16 @@ class SearchModel(private val storage: File? = null) {
         private const val MOST_FILE_BYTES = 8 shl 20
         private const val TOP = 10
         private const val TOLD_EVERY = 8
+
+        /**
+         * Returns the prompt of what is looked for. The prompts of a search, for models that have some: what is looked for is
+         * embedded with the one named `query`, the sentences with `document` or `passage`, and with the default one where there
+         * is none of these names.
+         */
+        internal fun queryPrompt(signature: Signature): String? = "query".takeIf { it in signature.prompts }
+
+        /** Returns the prompt of the sentences, as [queryPrompt] says. */
+        internal fun sentencePrompt(signature: Signature): String? = listOf("document", "passage").firstOrNull { it in signature.prompts }
 
         private fun lines(text: String) = text.lines().map(String::trim).filter(String::isNotEmpty)
 

@@ -43,8 +43,13 @@ class TryModel(
      *
      * @property first the text; or the question.
      * @property second the second text, or the passage.
+     * @property prompt the one of the chosen model's prompts that is put before the text; an empty name for none.
      */
-    data class Form(val chosen: ShelvedModel?, val first: String, val second: String, val state: State)
+    data class Form(val chosen: ShelvedModel?, val first: String, val second: String, val state: State, val prompt: String = "") {
+        /** The prompts of the model that has answered without one of them. */
+        val unusedPrompts: List<String>
+            get() = chosen?.prompts.orEmpty().takeIf { (state as? State.Answered)?.question?.prompt == "" }.orEmpty()
+    }
 
     private val current = MutableStateFlow(Form(null, "", "", State.Idle()))
     val form: StateFlow<Form> = current.asStateFlow()
@@ -64,8 +69,21 @@ class TryModel(
         val example = Examples.question(model.task)
         current.update {
             val same = model.task == before?.task
-            Form(model, if (same) it.first else example.first, if (same) it.second else example.second.orEmpty(), State.Idle())
+            val (first, second) = if (same) it.first to it.second else example.first to example.second.orEmpty()
+            Form(model, first, second, State.Idle(), prompt(model))
         }
+    }
+
+    /** Returns the prompt that is chosen before a person does: what is written here is looked for. */
+    private fun prompt(model: ShelvedModel): String {
+        val signature = model.model.signature
+        return (SearchModel.queryPrompt(signature) ?: signature.defaultPrompt).orEmpty()
+    }
+
+    /** Takes another prompt of the chosen model; an empty name for none. */
+    fun choosePrompt(name: String) = current.update { form ->
+        val isThere = name.isEmpty() || name in form.chosen?.prompts.orEmpty()
+        if (isThere) form.copy(prompt = name) else form
     }
 
     fun writeFirst(text: String) = current.update { it.copy(first = text) }
@@ -75,8 +93,9 @@ class TryModel(
     private fun question(form: Form, task: Task): Question = when (task) {
         Task.VALUE, Task.ANSWER -> Question(form.first, form.second)
         // The second text of a classification may be left out.
-        Task.LABELS -> Question(form.first, form.second.ifBlank { null })
-        else -> Question(form.first)
+        Task.LABELS, Task.VALUES -> Question(form.first, form.second.ifBlank { null })
+        Task.SEARCH -> Question(form.first, prompt = form.prompt)
+        Task.ENTITIES -> Question(form.first)
     }
 
     /** Asks the chosen model, and measures it on what it has answered; what was asked before is cancelled. */

@@ -13,8 +13,8 @@ import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Student
 import pocketbert.core.output.Found
+import pocketbert.core.output.NamedValue
 import pocketbert.core.output.Share
-import pocketbert.core.tokenizer.Tokenizer
 import java.util.concurrent.RejectedExecutionException
 
 /**
@@ -43,7 +43,7 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
  * when it is released or closed.
  */
 class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = RunnerOptions(shelved.linked.threads.first)) : AutoCloseable {
-    private class Opened(val student: Student, val runner: Runner, val tokenizer: Tokenizer, val tookMs: Double)
+    private class Opened(val student: Student, val runner: Runner, val tookMs: Double)
 
     private val background = Background()
     private val inMemory = shelved.equipment.inMemory
@@ -65,7 +65,7 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         val limit = shelved.model.signature.maxLength
         // A row of that length may have been cut, or just fit.
         val mayBeCut = shelved.task != Task.ANSWER && answered.tokens == limit
-        val cut = mayBeCut && opened.tokenizer.encode(question.first, question.second, cancellation = cancellation).size > limit
+        val cut = mayBeCut && question.run { opened.student.tokens(first, second, prompt, cancellation) } > limit
         Reply(
             if (shelved.model.hasRandomWeights) Answer.Hidden else answer,
             answered.inferenceMs,
@@ -97,7 +97,7 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         val began = System.nanoTime()
         val tokenizer = shelved.model.tokenizer()
         val runner = shelved.linked.runtime.open(shelved.model, options)
-        Opened(Student(shelved.model, tokenizer, runner), runner, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
+        Opened(Student(shelved.model, tokenizer, runner), runner, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
     }
 
     /** Gives the memory back behind what was asked before, and waits for that; the next question opens the model again. */
@@ -182,21 +182,23 @@ internal class InMemory {
  *
  * @property first the text; or the question, where there is a passage.
  * @property second the other text, or the passage.
+ * @property prompt name of the prompt before a text that is embedded; null for the model's default one, an empty name for none.
  */
-data class Question(val first: String, val second: String? = null) {
+data class Question(val first: String, val second: String? = null, val prompt: String? = null) {
     /** Says what is missing for a task, or null. */
     fun missing(task: Task): Missing? {
         val both = first.isNotBlank() && !second.isNullOrBlank()
         return when (task) {
             Task.ANSWER -> Missing.QUESTION_AND_PASSAGE.takeUnless { both }
             Task.VALUE -> Missing.TWO_TEXTS.takeUnless { both }
-            Task.LABELS, Task.SEARCH, Task.ENTITIES -> Missing.TEXT.takeUnless { first.isNotBlank() }
+            Task.LABELS, Task.VALUES, Task.SEARCH, Task.ENTITIES -> Missing.TEXT.takeUnless { first.isNotBlank() }
         }
     }
 
     internal fun ask(student: Student, cancellation: Cancellation): Pair<Answer, Answered<*>> = when (Task.of(student.model.signature)) {
-        Task.SEARCH -> student.embedding(first, cancellation).let { Answer.Embedding(it.value) to it }
+        Task.SEARCH -> student.embedding(first, prompt, cancellation).let { Answer.Embedding(it.value) to it }
         Task.VALUE -> student.value(first, second, cancellation).let { Answer.Value(it.value) to it }
+        Task.VALUES -> student.values(first, second, cancellation).let { Answer.Values(it.value) to it }
         Task.LABELS -> student.labels(first, second, cancellation).let { Answer.Labels(it.value) to it }
         Task.ENTITIES -> student.entities(first, cancellation).let { Answer.Entities(it.value) to it }
         Task.ANSWER -> student.answer(first, second.orEmpty(), cancellation = cancellation).let { Answer.Span(it.value) to it }
@@ -205,9 +207,15 @@ data class Question(val first: String, val second: String? = null) {
 
 /** What came out of a model. */
 sealed class Answer {
-    data class Labels(val shares: List<Share>) : Answer()
+    /** Labels with their probabilities, the most probable first. */
+    data class Labels(val shares: List<Share>) : Answer() {
+        /** Those that are the answer: the first one, or each that is given where each is decided by itself. */
+        val given get() = if (shares.any { it.isGiven != null }) shares.filter { it.isGiven == true } else shares.take(1)
+    }
 
     data class Value(val value: Float) : Answer()
+
+    data class Values(val values: List<NamedValue>) : Answer()
 
     /** A part of the passage; null where there is none. */
     data class Span(val found: Found?) : Answer()

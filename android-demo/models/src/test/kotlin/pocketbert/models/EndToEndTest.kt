@@ -52,6 +52,7 @@ class EndToEndTest {
         when (val answer = reply.answer) {
             is Answer.Embedding -> assertArrayEquals(wanted.map { it.jsonPrimitive.float }.toFloatArray(), answer.embedding, text)
             is Answer.Value -> assertEquals(wanted.single().jsonPrimitive.float, answer.value, text)
+            is Answer.Values -> assertEquals(wanted.map { it.jsonPrimitive.float }, answer.values.map { it.value }, text)
             is Answer.Labels -> {
                 assertEquals(wanted.map { it.cell(0).content }, answer.shares.map { it.label }, text)
                 wanted.zip(answer.shares) { one, share -> assertEquals(one.cell(1).double, share.share, CLOSE, text) }

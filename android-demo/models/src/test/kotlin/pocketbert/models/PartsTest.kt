@@ -126,5 +126,6 @@ class PartsTest {
         assertEquals(Missing.QUESTION_AND_PASSAGE, Question("A question?", " \n").missing(Task.ANSWER))
         assertEquals(Missing.TWO_TEXTS, Question("A text.").missing(Task.VALUE))
         assertEquals(Missing.TEXT, Question(" ").missing(Task.ENTITIES))
+        assertNull(Question("A text.").missing(Task.VALUES))
     }
 }

@@ -4,7 +4,9 @@ import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.runBlocking
 import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
@@ -23,6 +25,7 @@ import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.Runtime
 import pocketbert.core.model.SharedPool
 import java.io.File
+import java.security.MessageDigest
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.atomic.AtomicInteger
 
@@ -88,6 +91,22 @@ internal object Served {
     /** Copies the students, and says of one that its file is untried on a GPU. */
     fun copyWithUntried(place: File, model: String, known: String) =
         copyWith(place, model, "\"untried_units\": {}", "\"untried_units\": {\"GPU\": \"$known\"}")
+
+    /** Copies the students, and gives one other facts in its signature; nobody signs it then. */
+    fun copyWithFacts(place: File, model: String, facts: String) = copy(place) { all ->
+        val folder = File(all, model)
+        File(folder, "model.sig").delete()
+        val (signature, shipped) = File(folder, "signature.json") to File(folder, "shipped.json")
+        signature.writeText(JsonObject(read(signature) + Json.parseToJsonElement(facts).jsonObject).toString())
+        val sha256 = MessageDigest.getInstance("SHA-256").digest(signature.readBytes()).joinToString("") { "%02x".format(it) }
+        val files = read(shipped).getValue("files").jsonArray.map { it.jsonObject }.map { file ->
+            if (file.getValue("path").jsonPrimitive.content != signature.name) return@map file
+            JsonObject(file + mapOf("sha256" to JsonPrimitive(sha256), "bytes" to JsonPrimitive(signature.length())))
+        }
+        shipped.writeText(JsonObject(read(shipped) + mapOf("files" to JsonArray(files))).toString())
+    }
+
+    private fun read(file: File) = Json.parseToJsonElement(file.readText()).jsonObject
 
     private fun copyWith(place: File, model: String, instead: String, said: String) = copy(place) { all ->
         val folder = File(all, model)

@@ -21,6 +21,7 @@ import androidx.compose.ui.unit.Dp
 import androidx.compose.ui.unit.dp
 import pocketbert.app.R
 import pocketbert.core.output.Found
+import pocketbert.core.output.Share
 import pocketbert.models.Answer
 import pocketbert.models.Confidence
 import pocketbert.models.Formats
@@ -42,6 +43,7 @@ fun AnswerBlock(form: TryModel.Form, set: SearchModel.Set) {
             Said(state.question, state.reply.answer, set, Modifier.announced(isFinal).testTag("said"))
             form.chosen?.let { Caption(words().caption(state, it), Modifier.announced(isFinal).testTag("caption")) }
             state.reply.cutAt?.let { Notice(stringResource(R.string.cut, it)) }
+            if (form.unusedPrompts.isNotEmpty()) Notice(words().unused(form.unusedPrompts))
         }
     }
 }
@@ -64,9 +66,9 @@ private fun Said(question: Question, answer: Answer, set: SearchModel.Set, modif
     val (figure, sentence) = MaterialTheme.typography.let { it.figure to it.answer }
     when (answer) {
         Answer.Hidden -> Text(stringResource(R.string.hidden), modifier)
-        is Answer.Labels -> for ((place, one) in answer.shares.withIndex()) {
-            val style = if (place == 0) figure else MaterialTheme.typography.bodyLarge
-            Rated(words().label(one.label), Formats.percent(one.share), one.share, style, if (place == 0) modifier else Modifier)
+        is Answer.Labels -> Labels(answer, modifier)
+        is Answer.Values -> Column(modifier.semantics(mergeDescendants = true) {}, Arrangement.spacedBy(6.dp)) {
+            for (one in answer.values) Pair(Formats.value(one.value), figure) { Text(words().value(one.name), it, style = sentence) }
         }
         is Answer.Value -> Column(modifier.semantics(mergeDescendants = true) {}) {
             Text(Formats.value(answer.value), style = figure, color = LocalAccents.current.student)
@@ -85,6 +87,20 @@ private fun Said(question: Question, answer: Answer, set: SearchModel.Set, modif
             Rated(one.text, Formats.value(one.cosine), one.cosine.toDouble(), style, if (place == 0) modifier else Modifier)
         }
     }
+}
+
+/** What is given stands first and largest; the other labels stand below it. */
+@Composable
+private fun Labels(answer: Answer.Labels, modifier: Modifier) {
+    val (figure, others) = MaterialTheme.typography.let { it.figure to it.bodyLarge }
+    val rated: @Composable (Share, TextStyle) -> Unit = { one, style ->
+        Rated(words().label(one.label), words().share(one), one.share, style, Modifier)
+    }
+    Column(modifier.semantics(mergeDescendants = true) {}, Arrangement.spacedBy(12.dp)) {
+        if (answer.given.isEmpty()) Text(stringResource(R.string.no_label), style = MaterialTheme.typography.answer)
+        for (one in answer.given) rated(one, figure)
+    }
+    for (one in answer.shares.filterNot(answer.given::contains)) rated(one, others)
 }
 
 @Composable

@@ -10,7 +10,6 @@ import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.heightIn
 import androidx.compose.foundation.selection.toggleable
 import androidx.compose.material3.Button
-import androidx.compose.material3.FilterChip
 import androidx.compose.material3.LinearProgressIndicator
 import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.OutlinedButton
@@ -125,19 +124,6 @@ private fun Choices(model: BenchmarkModel, form: BenchmarkModel.Form) {
 @Composable
 private fun Step(sign: String, says: String, isPossible: Boolean, onStep: () -> Unit) =
     OutlinedButton(onStep, Modifier.semantics { contentDescription = says }, isPossible) { Text(sign) }
-
-@OptIn(ExperimentalLayoutApi::class)
-@Composable
-private fun Group(title: String, content: @Composable () -> Unit) {
-    Column {
-        Text(title, style = MaterialTheme.typography.bodyMedium, color = MaterialTheme.colorScheme.onSurfaceVariant)
-        FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) { content() }
-    }
-}
-
-@Composable
-private fun Chip(text: String, isChosen: Boolean, onChoose: () -> Unit) =
-    FilterChip(isChosen, onChoose, { Text(text, style = MaterialTheme.typography.labelLarge.tabular()) })
 
 @OptIn(ExperimentalLayoutApi::class)
 @Composable

@@ -156,7 +156,11 @@ private fun Side(model: CompareModel, form: CompareModel.Form, place: Int) {
         side.reply?.let { reply ->
             when (val answer = reply.answer) {
                 Answer.Hidden -> Unit
-                is Answer.Labels -> answer.shares.firstOrNull()?.let { Fact(words().label(it.label), Formats.percent(it.share)) }
+                is Answer.Labels -> {
+                    if (answer.given.isEmpty()) Text(stringResource(R.string.no_label))
+                    answer.given.forEach { Fact(words().label(it.label), words().share(it)) }
+                }
+                is Answer.Values -> answer.values.forEach { Fact(words().value(it.name), Formats.value(it.value)) }
                 is Answer.Value -> Fact(stringResource(R.string.value), Formats.value(answer.value))
                 is Answer.Span -> Text(answer.found?.let { form.second.substring(it.from, it.to) } ?: stringResource(R.string.no_answer))
                 is Answer.Entities -> answer.found.forEach { Fact(form.first.substring(it.from, it.to), words().entity(it)) }

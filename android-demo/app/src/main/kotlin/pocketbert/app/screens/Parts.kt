@@ -18,6 +18,7 @@ import androidx.compose.material3.DropdownMenuItem
 import androidx.compose.material3.ExperimentalMaterial3Api
 import androidx.compose.material3.ExposedDropdownMenuBox
 import androidx.compose.material3.ExposedDropdownMenuDefaults
+import androidx.compose.material3.FilterChip
 import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.MenuAnchorType
 import androidx.compose.material3.OutlinedTextField
@@ -128,6 +129,21 @@ fun Input(label: String, text: String, onChange: (String) -> Unit, tag: String, 
         shape = RoundedCornerShape(12.dp),
     )
 }
+
+/** A few things to choose among, below their name. */
+@OptIn(ExperimentalLayoutApi::class)
+@Composable
+fun Group(title: String, content: @Composable () -> Unit) {
+    Column {
+        Text(title, style = MaterialTheme.typography.bodyMedium, color = MaterialTheme.colorScheme.onSurfaceVariant)
+        FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) { content() }
+    }
+}
+
+/** One of a group. */
+@Composable
+fun Chip(text: String, isChosen: Boolean, modifier: Modifier = Modifier, onChoose: () -> Unit) =
+    FilterChip(isChosen, onChoose, { Text(text, style = MaterialTheme.typography.labelLarge.tabular()) }, modifier)
 
 /** Chooses one of the models; the runtime and the size tell apart those of one recipe. */
 @OptIn(ExperimentalMaterial3Api::class)

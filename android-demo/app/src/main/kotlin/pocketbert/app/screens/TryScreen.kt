@@ -19,6 +19,7 @@ import androidx.compose.runtime.saveable.rememberSaveable
 import androidx.compose.runtime.setValue
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.platform.LocalContext
+import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.res.pluralStringResource
 import androidx.compose.ui.res.stringResource
 import androidx.compose.ui.unit.dp
@@ -46,7 +47,7 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
     val form by model.form.collectAsStateWithLifecycle()
     val set by model.search.set.collectAsStateWithLifecycle()
     val lifecycle = LocalLifecycleOwner.current.lifecycle
-    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, set.sentences) {
+    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, form.prompt, set.sentences) {
         // Nothing is asked in the background; coming back asks again.
         lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
             delay(PAUSE_MS)
@@ -57,8 +58,16 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
     Cards {
         Block {
             ModelPicker(stringResource(R.string.model), model.models, form.chosen, model::choose)
+            val prompts = form.chosen?.prompts.orEmpty()
+            if (prompts.isNotEmpty()) {
+                Group(stringResource(R.string.prompt)) {
+                    for (name in listOf("") + prompts) {
+                        Chip(words().prompt(name), name == form.prompt, Modifier.testTag("prompt-$name")) { model.choosePrompt(name) }
+                    }
+                }
+            }
             val (first, second) = when (form.chosen?.task) {
-                Task.LABELS -> R.string.text to R.string.second_text_optional
+                Task.LABELS, Task.VALUES -> R.string.text to R.string.second_text_optional
                 Task.VALUE -> R.string.first_text to R.string.second_text
                 Task.ANSWER -> R.string.question to R.string.passage
                 Task.SEARCH -> R.string.look_for to null

@@ -7,6 +7,7 @@ import androidx.compose.ui.platform.LocalContext
 import pocketbert.app.R
 import pocketbert.core.contract.State
 import pocketbert.core.output.Found
+import pocketbert.core.output.Share
 import pocketbert.models.CompareModel
 import pocketbert.models.Confidence
 import pocketbert.models.Formats
@@ -47,6 +48,24 @@ class Words(private val resources: Resources) {
         val number = GENERIC.matchEntire(label)?.groupValues?.get(1) ?: return label.replace('_', ' ')
         return text(R.string.class_n, number)
     }
+
+    /** Returns the name of one of several values, as [label] does. */
+    fun value(name: String): String {
+        val number = GENERIC.matchEntire(name)?.groupValues?.get(1) ?: return name.replace('_', ' ')
+        return text(R.string.value_n, number)
+    }
+
+    /** Returns a label's probability, and whether the text has it where each label is decided by itself. */
+    fun share(one: Share): String {
+        val share = Formats.percent(one.share)
+        return if (one.isGiven == true) text(R.string.given, share) else share
+    }
+
+    /** Returns a prompt's name; an empty one is none. */
+    fun prompt(name: String) = name.ifEmpty { text(R.string.no_prompt) }
+
+    /** Says that a model has prompts, and was asked without one. */
+    fun unused(prompts: List<String>) = text(R.string.without_prompt, prompts.joinToString())
 
     /** Returns what was found and how sure that is. */
     fun entity(one: Found): String {

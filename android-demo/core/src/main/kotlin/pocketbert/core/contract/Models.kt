@@ -43,8 +43,17 @@ class Entry(
  *
  * @property window number of the window over the passage [second]; null for the text as a whole.
  * @property output the reference's numbers, token after token for tasks that have some for each token.
+ * @property prompt name of the prompt before [first]; null for none, not even the default one.
  */
-class GoldenRow(val first: String, val second: String?, val window: Int?, val ids: List<Int>, val types: List<Int>, val output: FloatArray)
+class GoldenRow(
+    val first: String,
+    val second: String?,
+    val window: Int?,
+    val ids: List<Int>,
+    val types: List<Int>,
+    val output: FloatArray,
+    val prompt: String? = null,
+)
 
 /** What `golden.json` says: rows, and how far a file may be off in its worst one. */
 class Golden(val task: String, val maxLength: Int, val minCosine: Double?, val minSqnrDb: Double?, val rows: List<GoldenRow>)
@@ -126,6 +135,7 @@ class Model internal constructor(
         json.numbers("input_ids"),
         json.numbers("token_type_ids"),
         json.array("output").map { (it as? JsonPrimitive)?.floatOrNull ?: throw WrongJson("output holds $it") }.toFloatArray(),
+        json.textOrNull("prompt"),
     )
 }
 

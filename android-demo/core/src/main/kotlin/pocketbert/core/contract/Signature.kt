@@ -6,10 +6,14 @@ import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.intOrNull
 import pocketbert.core.WrongJson
 import pocketbert.core.array
+import pocketbert.core.child
+import pocketbert.core.doubles
+import pocketbert.core.flag
 import pocketbert.core.number
 import pocketbert.core.objects
 import pocketbert.core.present
 import pocketbert.core.text
+import pocketbert.core.textOrNull
 import pocketbert.core.texts
 import pocketbert.core.tokenizer.Encoding
 
@@ -32,11 +36,19 @@ class PaddedRow(val function: Function, val length: Int, val inputs: Map<String,
 /** A row is longer than a file takes. */
 class RowTooLong(message: String) : IllegalArgumentException(message)
 
+/** A model has no prompt of that name; the message says which it has. */
+class NoSuchPrompt(message: String) : IllegalArgumentException(message)
+
 /**
  * What `signature.json` says: what an app needs to know to call a converted file.
  *
  * @property labels names of the logits in order; null where the outputs have none.
  * @property functions from the shortest to the longest.
+ * @property prompts texts that an embedding model wants before a text, by name.
+ * @property defaultPrompt the prompt of a text that is embedded without naming one; null for no prompt.
+ * @property includePrompt whether the prompt's tokens are pooled.
+ * @property activation what a regression's number goes through before a person reads it: `identity` or `sigmoid`.
+ * @property thresholds for several labels at once: the probability of each from which on it is given; null for one half.
  */
 class Signature internal constructor(
     val backend: String,
@@ -49,9 +61,28 @@ class Signature internal constructor(
     val labels: List<String>?,
     val functions: List<Function>,
     val parameters: Int,
+    val prompts: Map<String, String> = emptyMap(),
+    val defaultPrompt: String? = null,
+    val includePrompt: Boolean = true,
+    val activation: String = IDENTITY,
+    val thresholds: List<Double>? = null,
 ) {
     /** The longest row that the file takes, special tokens included. */
     val maxLength get() = functions.maxOf { it.maxLength }
+
+    /**
+     * Returns the text that is put before a text.
+     *
+     * @param prompt its name; null for the default prompt, which may be none, and an empty one for no prompt.
+     * @throws NoSuchPrompt the model has none of that name.
+     */
+    fun promptText(prompt: String?): String {
+        val name = prompt ?: defaultPrompt.orEmpty()
+        if (name.isEmpty()) return ""
+        return prompts[name] ?: throw NoSuchPrompt("there is no prompt $name for $file; ${there()}")
+    }
+
+    private fun there() = if (prompts.isEmpty()) "it has none" else "it has ${prompts.keys.sorted().joinToString()}"
 
     /** Returns the function and the length at which a row of so many tokens runs: the smallest that fits. */
     fun choose(tokens: Int): Pair<Function, Int> {
@@ -60,13 +91,13 @@ class Signature internal constructor(
         return function to maxOf(tokens, function.minLength)
     }
 
-    /** Pads a row to the length at which it runs; padding has mask 0 and type 0. */
+    /** Pads a row to the length at which it runs; padding has mask 0 and type 0, and what is not pooled has mask 2. */
     fun pad(row: Encoding): PaddedRow {
         val (function, length) = choose(row.size)
         val inputs = function.inputs.associate { input ->
             val values = when (input.name) {
                 "input_ids" -> IntArray(length) { if (it < row.size) row.ids[it] else padTokenId }
-                "attention_mask" -> IntArray(length) { if (it < row.size) 1 else 0 }
+                "attention_mask" -> IntArray(length) { mask(row, it) }
                 else -> IntArray(length) { if (it < row.size) row.types[it] else 0 }
             }
             input.name to values
@@ -74,7 +105,18 @@ class Signature internal constructor(
         return PaddedRow(function, length, inputs)
     }
 
+    private fun mask(row: Encoding, token: Int) = when {
+        token < row.unpooled -> UNPOOLED
+        token < row.size -> 1
+        else -> 0
+    }
+
     internal companion object {
+        private const val IDENTITY = "identity"
+
+        /** The mask of a token that is attended to and not pooled. */
+        private const val UNPOOLED = 2
+        private val NAMED = setOf("multi_label", "values")
         private val INPUTS = setOf("input_ids", "attention_mask", "token_type_ids")
         private val PLAIN = Regex("[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -82,7 +124,9 @@ class Signature internal constructor(
         val OUTPUTS = mapOf(
             "embedding" to listOf("sentence_embedding"),
             "logits" to listOf("logits"),
+            "multi_label" to listOf("logits"),
             "value" to listOf("logits"),
+            "values" to listOf("logits"),
             "token_logits" to listOf("logits"),
             "spans" to listOf("start_logits", "end_logits"),
         )
@@ -93,6 +137,9 @@ class Signature internal constructor(
                 json.text("backend"), json.text("scheme"), json.text("task"), json.text("output_kind"), json.text("file"),
                 json.text("minimum_runtime"), json.number("pad_token_id"), json.present("labels")?.let { json.texts("labels") },
                 json.objects("functions").map(::function), json.number("parameters"),
+                json.child("prompts").orEmpty().let { all -> all.keys.associateWith { JsonObject(all).text(it) } },
+                json.textOrNull("default_prompt"), json.flag("include_prompt", true), json.textOrNull("activation") ?: IDENTITY,
+                json.present("thresholds")?.let { json.doubles("thresholds") },
             )
             signature.check()
             return signature
@@ -104,6 +151,11 @@ class Signature internal constructor(
             val rise = lengths.isNotEmpty() && lengths == lengths.distinct().sorted()
             if (!rise) throw WrongJson("functions have the lengths $lengths, which have to rise")
             if (padTokenId < 0) throw WrongJson("pad_token_id is $padTokenId")
+            checkPrompts()
+            if (thresholds != null && outputKind != "multi_label") throw WrongJson("thresholds: output_kind $outputKind has none")
+            if (thresholds != null && thresholds.size != labels?.size) {
+                throw WrongJson("thresholds: there are ${thresholds.size} for ${labels?.size ?: 0} labels")
+            }
             for (function in functions) {
                 if (function.minLength !in 1..function.maxLength) {
                     throw WrongJson("functions: ${function.name} takes ${function.minLength} to ${function.maxLength} tokens")
@@ -123,11 +175,19 @@ class Signature internal constructor(
                     throw WrongJson("functions: ${function.name} has the outputs $outputs")
                 }
                 val width = function.outputs.firstOrNull()?.shape?.lastOrNull()
-                if (labels != null &&
-                    labels.size != width
-                ) {
-                    throw WrongJson("labels: there are ${labels.size} for $width outputs of ${function.name}")
+                // Without names, numbers side by side mean nothing to a person.
+                if ((labels != null || outputKind in NAMED) && labels.orEmpty().size != width) {
+                    throw WrongJson("labels: there are ${labels.orEmpty().size} for $width outputs of ${function.name}")
                 }
+            }
+        }
+
+        private fun Signature.checkPrompts() {
+            if (prompts.isNotEmpty() && outputKind != "embedding") {
+                throw WrongJson("prompts: output_kind $outputKind takes none, and there are ${prompts.keys.sorted()}")
+            }
+            if (defaultPrompt != null && defaultPrompt !in prompts) {
+                throw WrongJson("default_prompt is $defaultPrompt, and prompts has ${prompts.keys.sorted()}")
             }
         }
 

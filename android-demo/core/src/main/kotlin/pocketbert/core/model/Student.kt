@@ -7,6 +7,7 @@ import pocketbert.core.contract.Model
 import pocketbert.core.contract.Signature
 import pocketbert.core.output.AnsweredWindow
 import pocketbert.core.output.Found
+import pocketbert.core.output.NamedValue
 import pocketbert.core.output.OutputError
 import pocketbert.core.output.Outputs
 import pocketbert.core.output.Share
@@ -41,17 +42,42 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
     private val signature = model.signature
     private val labels get() = signature.labels.orEmpty()
 
-    /** Returns the embedding of a text, of unit length. */
-    fun embedding(text: String, cancellation: Cancellation? = null): Answered<FloatArray> =
-        one("embedding", text, null, cancellation) { _, output -> output }
+    /**
+     * Returns the embedding of a text, of unit length.
+     *
+     * @param prompt name of the prompt before the text; null for the model's default one, an empty name for none.
+     * @throws pocketbert.core.contract.NoSuchPrompt the model has none of that name.
+     */
+    fun embedding(text: String, prompt: String? = null, cancellation: Cancellation? = null): Answered<FloatArray> =
+        one("embedding", text, null, cancellation, prompt) { _, output -> output }
 
-    /** Returns each label with its probability, the most probable first. */
-    fun labels(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<List<Share>> =
-        one("logits", first, second, cancellation) { _, output -> Outputs.labels(labels, output) }
+    /**
+     * Returns each label with its probability, the most probable first; of a model that decides each label by itself, also
+     * whether it is given.
+     */
+    fun labels(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<List<Share>> {
+        if (signature.outputKind != "multi_label") {
+            return one("logits", first, second, cancellation) { _, output -> Outputs.labels(labels, output) }
+        }
+        return one("multi_label", first, second, cancellation) { _, output -> Outputs.eachLabel(labels, output, signature.thresholds) }
+    }
 
-    /** Returns the value of a regression, such as how alike two texts are. */
+    /** Returns the value of a regression behind its activation, such as how alike two texts are. */
     fun value(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<Float> =
-        one("value", first, second, cancellation) { _, output -> output.firstOrNull() ?: throw RunnerFailed("the runtime gave no number") }
+        one("value", first, second, cancellation) { _, output ->
+            activated(output.firstOrNull() ?: throw RunnerFailed("the runtime gave no number"))
+        }
+
+    /** Returns the values of a regression that gives several, each behind the activation, in the file's order. */
+    fun values(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<List<NamedValue>> =
+        one("values", first, second, cancellation) { _, output ->
+            Outputs.values(labels, output).map { it.copy(value = activated(it.value)) }
+        }
+
+    private fun activated(number: Float): Float = when (signature.activation) {
+        "sigmoid" -> Outputs.sigmoid(number.toDouble()).toFloat()
+        else -> number
+    }
 
     /** Returns the entities of a text; what is longer than the file takes is cut off and has none. */
     fun entities(text: String, cancellation: Cancellation? = null): Answered<List<Found>> =
@@ -103,7 +129,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         val results = golden.rows.filter { it.ids.size <= signature.maxLength }.map { row ->
             cancellation.check()
             val encoded = when (val window = row.window) {
-                null -> tokenizer.encode(row.first, row.second, golden.maxLength)
+                null -> encoded(row.first, row.second, row.prompt.orEmpty(), golden.maxLength, cancellation)
                 else -> windows(row.first, row.second.orEmpty(), golden.maxLength, cancellation).getOrNull(window)
             }
             val same = encoded != null && encoded.ids.toList() == row.ids && encoded.types.toList() == row.types
@@ -136,6 +162,24 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
 
     override fun close() = runner.close()
 
+    /**
+     * Returns how many tokens a text has with its prompt, special ones included, however many the file takes.
+     *
+     * @param prompt as of [embedding].
+     */
+    fun tokens(first: String, second: String? = null, prompt: String? = null, cancellation: Cancellation? = null): Int =
+        tokenizer.encode(signature.promptText(prompt) + first, second, cancellation = cancellation).size
+
+    /** Returns the row of a text behind a prompt, as sentence-transformers makes it: both are tokenised as one text. */
+    private fun encoded(first: String, second: String?, prompt: String?, maxLength: Int, cancellation: Cancellation?): Encoding {
+        val before = signature.promptText(prompt)
+        val row = tokenizer.encode(before + first, second, maxLength, cancellation)
+        if (signature.includePrompt || before.isEmpty()) return row
+        val alone = tokenizer.encode(before, maxLength = maxLength)
+        // The special token at its end stands behind the text in the whole row.
+        return row.unpooling(if (alone.texts.lastOrNull() == -1) alone.size - 1 else alone.size)
+    }
+
     private fun windows(question: String, passage: String, maxLength: Int, cancellation: Cancellation?) =
         tokenizer.windows(question, passage, maxLength, maxLength / OVERLAP, cancellation)
 
@@ -144,11 +188,12 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         first: String,
         second: String?,
         cancellation: Cancellation?,
+        prompt: String? = null,
         read: (Encoding, FloatArray) -> T,
     ): Answered<T> {
         expect(kind)
         val began = System.nanoTime()
-        val row = tokenizer.encode(first, second, signature.maxLength, cancellation)
+        val row = encoded(first, second, prompt, signature.maxLength, cancellation)
         val padded = model.pad(row)
         val tokenized = System.nanoTime()
         cancellation?.check()

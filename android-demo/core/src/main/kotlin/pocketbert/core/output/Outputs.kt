@@ -5,8 +5,15 @@ import kotlin.math.exp
 import kotlin.math.ln
 import kotlin.math.sqrt
 
-/** A label with its probability. */
-data class Share(val label: String, val share: Double)
+/**
+ * A label with its probability.
+ *
+ * @property isGiven whether the text has it, where each label is decided by itself; null where they share one decision.
+ */
+data class Share(val label: String, val share: Double, val isGiven: Boolean? = null)
+
+/** One number of a regression that gives several. */
+data class NamedValue(val name: String, val value: Float)
 
 /**
  * A part of a text.
@@ -28,6 +35,7 @@ class OutputError(message: String) : Exception(message)
 object Outputs {
     /** The longest answer in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py. */
     const val LONGEST_ANSWER = 30
+    private const val HALF = 0.5
 
     /** Returns probabilities. */
     fun softmax(logits: FloatArray): DoubleArray {
@@ -45,6 +53,34 @@ object Outputs {
         if (labels.size != logits.size) throw OutputError("there are ${labels.size} labels for ${logits.size} logits")
         return labels.zip(softmax(logits).asList()) { label, share -> Share(label, share) }.sortedByDescending { it.share }
     }
+
+    /**
+     * Returns each label with a probability of its own, the most probable first, and whether the text has it.
+     *
+     * @param thresholds from which probability on a label is given; null for one half.
+     * @throws OutputError there are not as many labels as logits.
+     */
+    fun eachLabel(labels: List<String>, logits: FloatArray, thresholds: List<Double>? = null): List<Share> {
+        if (labels.size != logits.size) throw OutputError("there are ${labels.size} labels for ${logits.size} logits")
+        val shares = labels.mapIndexed { number, label ->
+            val share = sigmoid(logits[number].toDouble())
+            Share(label, share, share >= (thresholds?.get(number) ?: HALF))
+        }
+        return shares.sortedByDescending { it.share }
+    }
+
+    /**
+     * Returns the numbers of a regression by their names, in the file's order.
+     *
+     * @throws OutputError there are not as many names as numbers.
+     */
+    fun values(names: List<String>, numbers: FloatArray): List<NamedValue> {
+        if (names.size != numbers.size) throw OutputError("there are ${names.size} labels for ${numbers.size} numbers")
+        return names.zip(numbers.asList(), ::NamedValue)
+    }
+
+    /** Returns the logistic function of a number, between 0 and 1. */
+    fun sigmoid(number: Double): Double = 1 / (1 + exp(-number))
 
     /** Returns the cosine of two embeddings of unit length, which is what the files give. */
     fun cosine(one: FloatArray, other: FloatArray): Float {

@@ -19,10 +19,21 @@ import pocketbert.core.text
  * @property from where each token begins in its text, as an index into the string; 0 for special tokens. Spans leave out
  *     spaces around a token, and include the accents that belong to its last character.
  * @property to where it ends.
+ * @property unpooled how many tokens at its beginning are attended to and not pooled: a prompt's, where the model leaves them out.
  */
-class Encoding internal constructor(val ids: IntArray, val types: IntArray, val texts: IntArray, val from: IntArray, val to: IntArray) {
+class Encoding internal constructor(
+    val ids: IntArray,
+    val types: IntArray,
+    val texts: IntArray,
+    val from: IntArray,
+    val to: IntArray,
+    val unpooled: Int = 0,
+) {
     /** The number of tokens. */
     val size get() = ids.size
+
+    /** Returns the same row, of which so many tokens at the beginning are not pooled. */
+    internal fun unpooling(tokens: Int) = Encoding(ids, types, texts, from, to, minOf(tokens, size))
 }
 
 /**

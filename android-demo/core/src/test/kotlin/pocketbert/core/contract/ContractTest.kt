@@ -69,7 +69,8 @@ class ContractTest {
             val golden = model.golden()
             assertTrue(golden.rows.size > 10)
             for (row in golden.rows) {
-                val encoded = tokenizer.encode(row.first, row.second, minOf(golden.maxLength, model.signature.maxLength))
+                val before = model.signature.promptText(row.prompt.orEmpty())
+                val encoded = tokenizer.encode(before + row.first, row.second, minOf(golden.maxLength, model.signature.maxLength))
                 assertEquals(row.ids, encoded.ids.toList(), row.first)
                 assertEquals(row.types, encoded.types.toList(), row.first)
                 val padded = model.pad(encoded)

@@ -16,7 +16,6 @@ import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertThrows
-import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import pocketbert.core.VECTORS
 import pocketbert.core.benchmark.Statistics
@@ -33,12 +32,21 @@ class OutputsTest {
             compare(kind, case)
             counts.merge(kind, 1, Int::plus)
         }
-        assertTrue(counts.keys == setOf("softmax", "words", "entities", "answer", "nearest", "statistics"), "cases of $counts")
+        val kinds = setOf("softmax", "each_label", "words", "entities", "answer", "nearest", "statistics")
+        assertEquals(kinds, counts.keys)
         println("post-processing: ${counts.values.sum()} cases, none differs")
     }
 
     private fun compare(kind: String, case: JsonObject) = when (kind) {
         "softmax" -> close(case.doubles("shares"), Outputs.softmax(case.floats("logits")).asList(), case)
+        "each_label" -> {
+            val logits = case.floats("logits")
+            val thresholds = (case.getValue("thresholds") as? JsonArray)?.map { it.jsonPrimitive.double }
+            val found = Outputs.eachLabel(logits.indices.map { "$it" }, logits, thresholds)
+            assertEquals(case.getValue("labels").jsonArray.map { it.jsonPrimitive.content }, found.map { it.label })
+            assertEquals(case.getValue("given").jsonArray.map { it.jsonPrimitive.boolean }, found.map { it.isGiven })
+            close(case.doubles("shares"), found.map { it.share }, case)
+        }
         "words" -> assertEquals(case.rows("words").map { it[0].int until it[1].int }, Outputs.words(case.string("text")))
         "entities" -> {
             val logits = case.getValue("logits").jsonArray.map { it.floats() }
@@ -93,6 +101,8 @@ class OutputsTest {
         assertEquals(listOf("b", "c", "a"), shares.map { it.label })
         assertEquals(1.0, shares.sumOf { it.share }, 1e-12)
         assertThrows(OutputError::class.java) { Outputs.labels(listOf("a"), floatArrayOf(0f, 1f)) }
+        assertThrows(OutputError::class.java) { Outputs.eachLabel(listOf("a"), floatArrayOf(0f, 1f)) }
+        assertThrows(OutputError::class.java) { Outputs.values(listOf("a"), floatArrayOf(0f, 1f)) }
     }
 
     @Test
