@@ -90,12 +90,34 @@ def squad(draw: random.Random, count: int) -> str:
     return json.dumps({"data": [{"paragraphs": paragraphs}]})
 
 
+def several(draw: random.Random, count: int) -> str:
+    """Each text has any of two colours, which are its labels."""
+    rows = []
+    for _ in range(count):
+        labels = [colour for colour in COLOURS[:2] if draw.random() < 0.5]
+        text = [*words(draw), *labels]
+        rows.append(f"{' '.join(draw.sample(text, len(text)))},{'|'.join(labels)}")
+    return "\n".join(("text,label", *rows)) + "\n"
+
+
+def graded_twice(draw: random.Random, count: int) -> str:
+    rows = []
+    for _ in range(count):
+        first, second = draw.randint(0, 4), draw.randint(0, 4)
+        text = [*words(draw), *["very"] * first, *["quite"] * second]
+        rows.append(f"{' '.join(draw.sample(text, len(text)))},{first / 4},{second / 4}")
+    return "\n".join(("text,size,speed", *rows)) + "\n"
+
+
 WRITERS: dict[str, tuple[str, Callable[[random.Random, int], str]]] = {
     "classification": (".csv", lambda draw, count: table(draw, count, graded=False)),
     "regression": (".csv", lambda draw, count: table(draw, count, graded=True)),
+    "multi_label_classification": (".csv", several),
+    "multi_regression": (".csv", graded_twice),
     "token_classification": (".conll", conll),
     "question_answering": (".json", squad),
 }
+MORE_KEYS: dict[str, dict[str, Any]] = {"multi_regression": {"labels": ["size", "speed"]}}
 
 
 def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> dict[str, Any]:
@@ -104,7 +126,7 @@ def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> di
     draw = random.Random(7)
     for name, count in (("train", train), ("dev", dev)):
         (folder / f"{name}{suffix}").write_text(write(draw, count), encoding="utf-8")
-    return {"train_file": f"train{suffix}", "dev_file": f"dev{suffix}"}
+    return {"train_file": f"train{suffix}", "dev_file": f"dev{suffix}"} | MORE_KEYS.get(task, {})
 
 
 def recipe_of(folder: Path, task: str, source: Path | str, train: dict[str, Any], **more: Any) -> Path:
