@@ -28,7 +28,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 def draft(checkpoint: Any, output: Path, **options: Any) -> drafting.Draft:
     given = {"name": None, "task": None, "force": False, "tell": lambda text: None} | options
-    return drafting.draft(str(checkpoint), output, **given)
+    try:
+        return drafting.draft(str(checkpoint), output, **given)
+    except StudentError as error:
+        if "--pooling" not in str(error):
+            raise
+        return drafting.draft(str(checkpoint), output, **given, pooling="mean")
 
 
 def copied(source: Path, place: Path, **config: Any) -> Path:
@@ -102,6 +107,17 @@ def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_p
     file.write_text("\n".join(re.sub(r"^# (?=\[targets|schemes)", "", line) for line in lines))
     parsed, _ = recipe.read_recipe(str(file))
     assert parsed.targets["executorch"].schemes == ("int8_dynamic",)
+
+
+def test_a_bare_encoder_s_pooling_is_asked_for(tiny_student, tmp_path):
+    how: dict[str, Any] = {"name": None, "task": None, "force": False, "tell": lambda text: None}
+    bare, output = str(tiny_student("bert", "embedding")), tmp_path / "recipe.toml"
+    with pytest.raises(StudentError, match=r"is a bare encoder.*--pooling: cls, max, mean"):
+        drafting.draft(bare, output, **how)
+    drafting.draft(bare, output, **how, pooling="cls")
+    assert recipe.read_recipe(str(output))[0].student.pooling == "cls"
+    with pytest.raises(StudentError, match="--pooling is for an encoder without a head"):
+        drafting.draft(str(tiny_student("bert", "classification")), tmp_path / "two.toml", **how, pooling="cls")
 
 
 def test_a_tokenizer_of_another_model_is_noted(tiny_student, tmp_path):

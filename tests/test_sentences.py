@@ -14,7 +14,7 @@ from pipeline import tasks
 from pipeline.checkpoint import loading, sentences, source
 from pipeline.errors import PipelineError, RecipeError, StudentError
 from pipeline.recipe import loading as recipes
-from pipeline.student import golden, library, stage
+from pipeline.student import assemble, golden, library, stage
 from pipeline.text.encoding import Encoder
 
 MEAN = {
@@ -351,6 +351,37 @@ def test_a_bare_encoder_s_pooling_is_asked_for(tiny_student: Callable[[str, str]
     find(bare, pooling="cls")
 
 
+def test_a_recipe_names_the_pooling_and_the_prompts(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """What the library computes for the same modules, where the checkpoint's folder has none."""
+    from conftest import branch_of
+
+    encoder = tiny_student("bert", "embedding")
+    put(tmp_path, {"config.json": {}})
+    named = {"pooling": "cls", "prompts": {"query": "query: ", "none": ""}, "default_prompt": "query"}
+    file = recipe_file(tmp_path, student={"source": str(encoder), "random_weights": True, **named})
+    branch = branch_of(file, "student")
+    assert branch.named is not None
+    assert branch.named.node is not None
+    assert branch.named.node.place == "assembled"
+    out = tmp_path / "assembled"
+    out.mkdir()
+    assemble.make(encoder, "embedding", branch.recipe.student, out)
+    assert source.inspect_folder(out, origin="", licence=None).config == branch.named.source.config
+    made = tmp_path / "made"
+    metrics = make(out, made)
+    assert (metrics["prompts"], metrics["default_prompt"]) == ({"query": "query: "}, "query")
+    STACKS["bge"](encoder, tmp_path / "library")
+    rows = {row.first: row for row in golden.read(made).rows if row.prompt is None}
+    make(tmp_path / "library", tmp_path / "other")
+    others = {row.first: row for row in golden.read(tmp_path / "other").rows}
+    short = "A man is playing a guitar."
+    assert np.allclose(rows[short].output, others[short].output, atol=1e-6)
+    with pytest.raises(RecipeError, match=r"student\.default_prompt is 'other'; there are: query"):
+        branch_of(
+            recipe_file(tmp_path, student={"source": str(encoder), **named, "default_prompt": "other"}), "student"
+        )
+
+
 def test_a_folder_that_says_its_pooling_takes_no_other(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"student\.pooling is for an encoder without modules"):
         find(folder, pooling="cls")
@@ -388,8 +419,6 @@ def test_several_labels_at_once_are_no_classification(tiny_student: Callable[[st
 def test_shards_are_read(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
     import transformers
 
-    from pipeline.student import assemble
-
     whole = tiny_student("bert", "embedding")
     sharded = Path(shutil.copytree(whole, tmp_path / "sharded"))
     (sharded / "model.safetensors").unlink()
@@ -397,9 +426,9 @@ def test_shards_are_read(tiny_student: Callable[[str, str], Path], tmp_path: Pat
     assert len(list(sharded.glob("*.safetensors"))) > 1
     found = find(sharded)
     section = recipes.read_recipe(str(tmp_path / "recipe.toml"))[0].student
-    assert assemble.is_needed(found, section)
+    assert assemble.is_needed(found, TASK, section)
     (tmp_path / "out").mkdir()
-    assemble.make(sharded, section, tmp_path / "out")
+    assemble.make(sharded, "embedding", section, tmp_path / "out")
     mine, theirs = (loading.load_checkpoint(one, TASK).state_dict() for one in (tmp_path / "out", whole))
     assert mine.keys() == theirs.keys()
     assert all((mine[name] == theirs[name]).all() for name in mine)

@@ -1,6 +1,5 @@
 """A summary of a checkpoint from its files, without torch: class, size, tokenizer, limits; and the hub's cache."""
 
-import json
 import math
 import os
 import re
@@ -9,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, weight_files
 from pipeline.errors import StudentError
+from pipeline.heads.sentence import NAME, SentenceHead
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -50,6 +51,12 @@ class Summary:
     labels: list[str]
     problem_type: str | None
     sentence_transformers: bool
+    has_head: bool
+    """Whether the folder, or the checkpoint's config, says how its vectors are made."""
+    head: str | None
+    """The modules behind the encoder, in words."""
+    prompts: dict[str, str]
+    """Texts that an embedding model wants before a text, by name."""
 
     @property
     def is_bare(self) -> bool:
@@ -122,7 +129,7 @@ def summarise(source: Source, named: str) -> Summary:
         source: from `checkpoint.source.find`.
         named: the recipe's name for it.
     """
-    config = source.config
+    config, head = source.config, _head(source)
     classes = config.get("architectures")
     class_name = str(classes[0]) if isinstance(classes, list) and classes else None
     labels = source.labels if class_name is None or "For" in class_name else []
@@ -145,11 +152,14 @@ def summarise(source: Source, named: str) -> Summary:
         rows=_integer(config, "vocab_size"),
         max_length=source.max_length,
         position_rows=int(config[source.architecture.keys.max_positions]),
-        trained_length=_trained_length(source.folder),
+        trained_length=head.max_seq_length if head else None,
         numbers=len(labels) if labels else None,
         labels=labels,
         problem_type=str(config["problem_type"]) if config.get("problem_type") else None,
-        sentence_transformers=(source.folder / "modules.json").is_file(),
+        sentence_transformers=sentences.has_modules(source.folder),
+        has_head=sentences.has_modules(source.folder) or NAME in config,
+        head=head.chain if head else None,
+        prompts=head.prompts if head else {},
     )
 
 
@@ -186,11 +196,13 @@ def _tokenizer(folder: Path) -> tuple[str, int | None]:
     return "SentencePiece", None
 
 
-def _trained_length(folder: Path) -> int | None:
-    """Return `max_seq_length` of a sentence-transformers folder."""
-    path = folder / "sentence_bert_config.json"
-    try:
-        value = json.loads(path.read_text(encoding="utf-8")).get("max_seq_length") if path.is_file() else None
-    except (OSError, ValueError, AttributeError):
+def _head(source: Source) -> SentenceHead | None:
+    """Return the head that a folder, or its config, describes; None if neither does, or it cannot be read."""
+    stored = source.config.get(NAME)
+    if stored is None and not sentences.has_modules(source.folder):
         return None
-    return value if isinstance(value, int) and value >= 2 else None
+    try:
+        return sentences.settings_of(source.folder, stored)
+    except StudentError:
+        # Another task may have no need of it; for an embedding, the recipe's check tells what is wrong.
+        return None

@@ -291,7 +291,7 @@ def _lowers(folder: Path) -> bool:
     return normalizer is not None and "A" not in normalizer.normalize_str("A")
 
 
-def fold(folder: Path, out: Path) -> None:
+def fold(folder: Path, out: Path, head: SentenceHead | None = None) -> None:
     """Write the head of a folder of sentence-transformers into a copy of its config.json and weights.
 
     So a checkpoint is one config and one file of tensors from here on; the default head leaves both unchanged.
@@ -299,17 +299,20 @@ def fold(folder: Path, out: Path) -> None:
     Args:
         folder: the folder that has the modules.
         out: has a copy of config.json and of the weights.
+        head: the folder's head with what a recipe adds; None to read it.
 
     Raises:
         StudentError: the head cannot be read.
     """
     config = read_json(out / "config.json")
-    head = settings_of(folder, config.get(NAME))
-    if NAME in config or head == DEFAULT:
+    stored = config.get(NAME)
+    head = settings_of(folder, stored) if head is None else head
+    if head == DEFAULT and stored is None:
         return
     from safetensors.torch import load_file, save_file
 
-    own = {f"{NAME}.{name}": tensor.contiguous() for name, tensor in _tensors(folder, head).items()}
+    tensors = {} if stored is not None else _tensors(folder, head)
+    own = {f"{NAME}.{name}": tensor.contiguous() for name, tensor in tensors.items()}
     if own:
         save_file(load_file(out / WEIGHTS) | own, out / WEIGHTS, metadata={"format": "pt"})
     text = json.dumps(config | {NAME: head.model_dump(mode="json")}, indent=2, sort_keys=True)

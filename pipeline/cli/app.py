@@ -32,6 +32,7 @@ from pipeline.errors import (
     PipelineError,
     no_folder,
 )
+from pipeline.schemes import PoolingMode
 
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
@@ -159,6 +160,10 @@ def init(
     output: Annotated[Path, typer.Option(help="Recipe file to write.")] = Path("recipe.toml"),
     name: Annotated[str | None, typer.Option(help="Name of the recipe; by default made from the checkpoint's.")] = None,
     task: Annotated[str | None, typer.Option(help="Task; by default read from the checkpoint's model class.")] = None,
+    pooling: Annotated[
+        PoolingMode | None,
+        typer.Option(help="Pooling of an encoder whose folder says none, such as mean or cls."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -166,7 +171,7 @@ def init(
     from pipeline.planning.draft import draft
 
     with Progress(quiet=as_json) as progress:
-        drafted = draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
+        drafted = draft(checkpoint, output, name=name, task=task, pooling=pooling, force=force, tell=progress.note)
     documents.show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))
 
 

@@ -153,6 +153,7 @@ def print_draft(draft: Draft) -> None:
         "size": ", ".join(size),
         "tokenizer": f"{checkpoint.tokenizer}{vocabulary}",
         "task": f"{draft.task}: {draft.why}",
+        "head": (checkpoint.head or "") if draft.task == "embedding" else "",
         "labels": ", ".join(checkpoint.labels[:8]) + (" …" if len(checkpoint.labels) > 8 else ""),
         "limit": f"{checkpoint.max_length} tokens; lengths {', '.join(map(str, draft.lengths))}",
         "schemes": "; ".join(f"{backend} {', '.join(names)}" for backend, names in draft.schemes.items()),

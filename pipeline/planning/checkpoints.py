@@ -217,7 +217,7 @@ def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoint
     source = find(recipe, file, ends)
     before = branch.before.get(recipe.student.source)
     branch.named = Checkpoint(source, before.end.node if before else None)
-    if assemble.is_needed(source, recipe.student):
+    if assemble.is_needed(source, tasks.get(recipe.task), recipe.student):
         branch.named = _assembled(branch, branch.named)
     current = branch.trained = _train(branch, branch.named, finished, tries=tries) if recipe.train else branch.named
     if last_stage == "train" and current.node and current.node.identity in finished.artifacts:
@@ -247,21 +247,24 @@ def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoint
 
 def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
     """Return the checkpoint that is written as one file of weights with the head that the recipe names."""
-    section = branch.recipe.student
+    section, task = branch.recipe.student, tasks.get(branch.recipe.task)
     node = Node(
         recipe=branch.recipe.name,
         name="assemble",
         place="assembled",
         stage="assemble",
         version=assemble.VERSION,
-        params={"pooling": section.pooling},
+        params={
+            "task": task.name,
+            **section.model_dump(mode="json", include={"pooling", "prompts", "default_prompt"}),
+        },
         inputs={"source": begun.input},
         tools=versions("safetensors"),
         function=assemble.make,
-        arguments=(Input("source"), section),
+        arguments=(Input("source"), task.name, section),
         estimate=Estimate(5, begun.source.weights_bytes),
     )
-    return Checkpoint(assemble.expected(begun.source, section), node)
+    return Checkpoint(assemble.expected(begun.source, task, section), node)
 
 
 def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, tries: bool) -> Checkpoint:

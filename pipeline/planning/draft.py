@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pipeline import formats, tasks
 from pipeline.atomic import write_text
@@ -21,7 +21,7 @@ from pipeline.errors import InputError, StudentError
 from pipeline.kinds import KINDS
 from pipeline.recipe.loading import checked
 from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
-from pipeline.schemes import BACKENDS, SCHEMES
+from pipeline.schemes import BACKENDS, SCHEMES, PoolingMode
 
 TEMPLATE = "recipe.toml.j2"
 _OTHERS_TOKENIZER = 0.9
@@ -61,6 +61,7 @@ def draft(
     *,
     name: str | None,
     task: str | None,
+    pooling: PoolingMode | None = None,
     force: bool,
     tell: Callable[[str], None],
 ) -> Draft:
@@ -71,6 +72,7 @@ def draft(
         output: the recipe's file.
         name: name of the recipe; None makes one from the checkpoint's.
         task: a row of `tasks.py`; None reads it from the checkpoint's model class.
+        pooling: of an encoder that comes without modules.json, for which it has to be given.
         force: whether a file that exists is replaced.
         tell: called before a download.
 
@@ -89,9 +91,18 @@ def draft(
     checkpoint_source = find(probe, output)
     summary = summarise(checkpoint_source, source)
     chosen, why, notes = choose_task(summary, task)
+    bare = not tasks.get(chosen).uses_head and not summary.has_head
+    if pooling is not None and not bare:
+        raise StudentError(f"--pooling is for an encoder without a head; {summary.origin} has one. Leave it out.")
+    if bare and pooling is None:
+        raise StudentError(
+            f"{summary.origin} is a bare encoder: it has no modules.json, which would say how the vectors of its "
+            f"tokens become an embedding. Say it with --pooling: {', '.join(get_args(PoolingMode))}."
+        )
     values: dict[str, Any] = {
         "name": name if name is not None else plain_name(summary.origin),
         "summary": summary,
+        "pooling": pooling,
         "task": chosen,
         "why": why,
         "lengths": lengths_for(chosen, summary),
@@ -108,7 +119,8 @@ def draft(
     text = render(values)
     parsed = checked(tomllib.loads(text), output)
     # The whole recipe is checked against the checkpoint where it lies, which is not looked up again.
-    local = parsed.model_copy(update={"student": StudentSection(source=str(checkpoint_source.folder))})
+    student = parsed.student.model_copy(update={"source": str(checkpoint_source.folder)})
+    local = parsed.model_copy(update={"student": student})
     find(local, output)
     _write(output, text)
     return Draft(
@@ -236,6 +248,10 @@ def _notes(summary: Summary) -> list[str]:
             f"the tokenizer has {summary.vocabulary:,} tokens, and the model's table of words {summary.rows:,} rows"
         )
         notes.append(f"{tokens}; it may belong to another model")
+    if summary.prompts:
+        notes.append(
+            f"the model has prompts ({', '.join(summary.prompts)}); `predict` and the apps take one by its name"
+        )
     if summary.licence is None:
         notes.append("no licence was found beside the checkpoint; look it up before files are handed on")
     return notes
@@ -253,7 +269,7 @@ def _limit_reason(summary: Summary) -> str:
     if padding:
         reason += f" ({padding} of its {summary.position_rows} position rows are for padding)"
     if summary.trained_length and summary.trained_length < summary.max_length:
-        reason += f"; sentence_bert_config.json cuts texts at {summary.trained_length}"
+        reason += f"; sentence-transformers truncates texts at {summary.trained_length}"
     return reason
 
 

@@ -47,6 +47,11 @@ class StudentSection(Section):
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
     pooling: PoolingMode | None = None
     """How an encoder without `modules.json` makes one vector of its tokens'; behind it comes scaling to unit length."""
+    prompts: dict[str, str] | None = None
+    """Texts that are put before a text, by name, such as `query = "query: "`, where the checkpoint's folder names none
+    or others."""
+    default_prompt: str | None = None
+    """Name of the prompt of a text that comes without one; an empty name for none."""
     max_seq_length: Natural | None = None
     """Tokens at which texts are truncated, where the checkpoint's own `max_seq_length` is not meant."""
 
