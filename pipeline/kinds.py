@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-OutputKind = Literal["embedding", "logits", "value", "token_logits", "spans", "multi_label", "values"]
+OutputKind = Literal["embedding", "logits", "multi_label", "value", "values", "token_logits", "spans"]
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_labels_agree_where_the_set_is_the_same_and_those_near_their_thresholds_
     assert measures.label_agreement(reference, -reference, None) == 0.0
     flipped = reference * [[1, 1], [1, -1], [-1, -1]]
     assert measures.label_agreement(reference, flipped, None) == 1.0
-    one_of_two = reference * [[1, -1], [1, 1], [1, 1]]
+    one_of_two = reference + np.array([[0, 12], [0, 0], [0, 0]])
     assert measures.label_agreement(reference, one_of_two, None) == 0.5
     # At a threshold of .953 the logit 3 itself is near, and -3 and .1 are not.
     assert measures.label_agreement(reference, one_of_two, [0.953, 0.953]) == pytest.approx(2 / 3)

@@ -331,9 +331,9 @@ def noisy(metric: str, seed: int) -> tuple[OutputKind, Labels, RowOutputs, RowOu
         values = [scores + rng.normal(0, noise, 120) for noise in (0.4, 0.9)]
         return "value", labels(metric, list(scores)), single(values[0][:, None]), single(values[1][:, None])
     if metric in ("micro_f1", "macro_f1"):
-        outputs, gold = several(rng, 150)
+        outputs, many = several(rng, 150)
         worse = single(outputs.values + rng.normal(0, 1.5, outputs.values.shape))
-        return "multi_label", labels(metric, gold, names=["a", "b", "c", "d"]), outputs, worse
+        return "multi_label", labels(metric, many, names=["a", "b", "c", "d"]), outputs, worse
     if metric == "mean_spearman":
         scores = rng.normal(size=(120, 3))
         values = [scores + rng.normal(0, noise, scores.shape) for noise in (0.4, 0.9)]

@@ -91,11 +91,12 @@ def squad(draw: random.Random, count: int) -> str:
 
 
 def several(draw: random.Random, count: int) -> str:
-    """Each text has any of two colours, which are its labels."""
+    """Each text has one colour of two pairs; the first of a pair is a label, so that a text has two labels or none."""
     rows = []
     for _ in range(count):
-        labels = [colour for colour in COLOURS[:2] if draw.random() < 0.5]
-        text = [*words(draw), *labels]
+        colours = [draw.choice(pair) for pair in (COLOURS[:2], COLOURS[2:])]
+        labels = [colour for colour in colours if colour in ("red", "green")]
+        text = [*draw.choices(FILLER, k=2), *colours * 3]
         rows.append(f"{' '.join(draw.sample(text, len(text)))},{'|'.join(labels)}")
     return "\n".join(("text,label", *rows)) + "\n"
 
@@ -103,9 +104,9 @@ def several(draw: random.Random, count: int) -> str:
 def graded_twice(draw: random.Random, count: int) -> str:
     rows = []
     for _ in range(count):
-        first, second = draw.randint(0, 4), draw.randint(0, 4)
-        text = [*words(draw), *["very"] * first, *["quite"] * second]
-        rows.append(f"{' '.join(draw.sample(text, len(text)))},{first / 4},{second / 4}")
+        first, second = draw.randint(0, 1), draw.randint(0, 2)
+        text = [*draw.choices(FILLER, k=4), *["very"] * 4 * first, *["quite"] * 4 * second]
+        rows.append(f"{' '.join(draw.sample(text, len(text)))},{first},{second / 2}")
     return "\n".join(("text,size,speed", *rows)) + "\n"
 
 

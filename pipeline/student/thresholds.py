@@ -30,8 +30,8 @@ THRESHOLDS = "thresholds.json"
 _HALF = 0.5
 _LEAST, _MOST = 0.001, 0.999
 """Bounds of a threshold: beyond them a probability says more of rounding than of a label."""
-_DIGITS = 3
-"""Digits of a threshold, so that two processors find the same one."""
+_DIGITS = (3, 4, 5, 6)
+"""Digits of a threshold: as few as tell two probabilities apart, so that two processors find the same one."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,5 @@ def _between(low: float, high: float) -> float | None:
     if low < _HALF <= high:
         return _HALF
     middle = (max(low, _LEAST) + min(high, _MOST)) / 2
-    rounded = round(middle, _DIGITS)
-    at = rounded if low < rounded <= high else middle
+    at = next((rounded for digits in _DIGITS if low < (rounded := round(middle, digits)) <= high), middle)
     return at if low < at <= high and _LEAST <= at <= _MOST else None
