@@ -80,6 +80,15 @@ def test_f1_of_several_labels_is_scikit_learns(average, thresholds, seed):
     assert 0.3 < found == pytest.approx(expected)
 
 
+def test_macro_f1_is_reported_beside_micro_f1(seed):
+    outputs, gold = several(np.random.default_rng(seed), 200)
+    found = scoring.reported("multi_label", labels("micro_f1", gold), outputs)
+    assert found == {
+        name: scoring.score("multi_label", labels(name, gold), outputs) for name in ("micro_f1", "macro_f1")
+    }
+    assert found["micro_f1"] != found["macro_f1"]
+
+
 def test_a_label_that_is_neither_given_nor_gold_scores_nothing():
     outputs, gold = single(np.array([[3.0, -3.0], [-3.0, -3.0]])), [[1.0, 0.0], [0.0, 0.0]]
     assert scoring.score("multi_label", labels("micro_f1", gold), outputs) == 1.0

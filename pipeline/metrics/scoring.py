@@ -4,7 +4,7 @@ A metric is computed from parts, one row of numbers for each example, so that a 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -390,3 +390,11 @@ METRICS: dict[str, Metric] = {
     "squad_em": Metric(_squad("exact_match"), _mean, _nothing, _of_correlation),
 }
 """Metrics by the name that a dataset's row gives."""
+BESIDE = {"micro_f1": ("macro_f1",)}
+"""Metrics that are computed beside a dataset's own one, for people to read."""
+
+
+def reported(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> dict[str, float]:
+    """Return a dataset's metric and those beside it."""
+    names = (labels.metric, *BESIDE.get(labels.metric, ()))
+    return {name: score(kind, replace(labels, metric=name), outputs) for name in names}

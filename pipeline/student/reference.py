@@ -144,8 +144,9 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
         "skipped": skipped,
     }
     (out / "reference.json").write_text(json.dumps(document, ensure_ascii=True), encoding="utf-8")
-    scores = {row.name: (row.metric, scoring.score(task.output_kind, row, outputs), row) for row in datasets}
-    summary = {name: {metric: value, "rows": len(row.gold)} for name, (metric, value, row) in scores.items()}
+    summary = {
+        row.name: {**scoring.reported(task.output_kind, row, outputs), "rows": len(row.gold)} for row in datasets
+    }
     return {"rows": len(book.rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
 
 

@@ -98,7 +98,7 @@ def make(
         "include_prompt": head.pooling.include_prompt,
         "activation": activation_of(model.config) if task.output_kind == "value" else "identity",
         "thresholds": calibrated and calibrated["thresholds"],
-        "calibration": calibrated and {name: calibrated[name] for name in ("texts", "micro_f1", "micro_f1_at_half")},
+        "calibration": calibrated and {name: calibrated[name] for name in ("texts", "calibrated", "at_half")},
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
         "published_vocabulary": vocabulary,

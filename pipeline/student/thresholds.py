@@ -107,7 +107,7 @@ def calibrate(model: Any, folder: Path, task: Task, calibration: Calibration, ou
         out: folder of the file.
 
     Returns:
-        The thresholds, and micro F1 with and without them on the same texts.
+        The thresholds, and micro and macro F1 with and without them on the same texts.
     """
     names = label_names(model.config)
     ids = calibration.dataset.label_ids(names)
@@ -125,8 +125,8 @@ def calibrate(model: Any, folder: Path, task: Task, calibration: Calibration, ou
     return {
         "thresholds": found,
         "texts": len(rows),
-        "micro_f1": scoring.score(task.output_kind, replace(labels, thresholds=found), outputs),
-        "micro_f1_at_half": scoring.score(task.output_kind, labels, outputs),
+        "calibrated": scoring.reported(task.output_kind, replace(labels, thresholds=found), outputs),
+        "at_half": scoring.reported(task.output_kind, labels, outputs),
     }
 
 
