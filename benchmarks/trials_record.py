@@ -16,10 +16,10 @@ from benchmarks import trials
 from benchmarks.trials import Row, Table, Trial
 from pipeline.atomic import write_aside
 from pipeline.errors import ArtifactError
+from pipeline.kinds import OutputKind
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.schemes import OutputKind
 from pipeline.verify.stage import Verdict
 
 RESAMPLES = 1000

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-OutputKind = Literal["embedding", "logits", "multi_label", "value", "values", "token_logits", "spans"]
-"""What each is: `pipeline.metrics.outputs`."""
+from pipeline.kinds import OutputKind
+
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 """What each is: `pipeline.heads.pooling`."""
 
@@ -27,7 +27,8 @@ class Gates(BaseModel):
     min_sqnr_db: float | None = None
     """Least signal-to-quantisation-noise ratio over all rows, in dB."""
     min_agreement: float | None = None
-    """Fraction of rows, tokens or spans with the same winner, near ties apart; see `metrics.agreement`."""
+    """Fraction of rows, tokens or spans with the same winner or the same labels, near ties apart; see
+    `metrics.agreement`."""
     max_kl: float | None = None
     """Mean Kullback-Leibler divergence from the reference's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
@@ -240,7 +241,15 @@ def _gates(
     # A softmax over all tokens of a row. Clean MobileBERT files of random weights: 1.2e-4 (fp16, 47 dB), .011 and .021
     # (int8, 27 and 24 dB).
     spans = logits.model_copy(update={"max_kl": spans_kl or kl})
-    return {"embedding": embedding, "logits": logits, "value": value, "token_logits": logits, "spans": spans}
+    return {
+        "embedding": embedding,
+        "logits": logits,
+        "value": value,
+        "token_logits": logits,
+        "spans": spans,
+        "multi_label": logits,
+        "values": value,
+    }
 
 
 def _static_gates(

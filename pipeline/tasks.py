@@ -7,7 +7,7 @@ computes them is made from the checkpoint, see `pipeline.heads`.
 from dataclasses import dataclass
 
 from pipeline.errors import RecipeError
-from pipeline.schemes import OutputKind
+from pipeline.kinds import KINDS, OutputKind
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,13 @@ class Task:
     """Fewest outputs of the head; None for a bare encoder."""
     most_labels: int | None = None
     """Most outputs of the head; None if there is no limit."""
+    problem_type: str | None = None
+    """`problem_type` of config.json, which tells tasks of one class apart; None if the class is enough."""
 
     @property
     def has_labels(self) -> bool:
         """Whether the head's outputs have names, from the checkpoint's `id2label`."""
-        return self.output_kind in ("logits", "token_logits")
+        return KINDS[self.output_kind].named
 
     @property
     def widths(self) -> str:
@@ -67,6 +69,18 @@ TASKS: dict[str, Task] = {
             uses_head=True,
             datasets=("sentiment", "sst2", "cola", "rte"),
             least_labels=2,
+            problem_type="single_label_classification",
+        ),
+        Task(
+            "multi_label_classification",
+            auto_class="AutoModelForSequenceClassification",
+            head_suffix="ForSequenceClassification",
+            output_names=("logits",),
+            output_kind="multi_label",
+            uses_head=True,
+            datasets=(),
+            least_labels=1,
+            problem_type="multi_label_classification",
         ),
         Task(
             "regression",
@@ -78,6 +92,18 @@ TASKS: dict[str, Task] = {
             datasets=("graded_pairs", "stsb"),
             least_labels=1,
             most_labels=1,
+            problem_type="regression",
+        ),
+        Task(
+            "multi_regression",
+            auto_class="AutoModelForSequenceClassification",
+            head_suffix="ForSequenceClassification",
+            output_names=("logits",),
+            output_kind="values",
+            uses_head=True,
+            datasets=(),
+            least_labels=2,
+            problem_type="regression",
         ),
         Task(
             "token_classification",

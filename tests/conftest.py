@@ -137,7 +137,8 @@ def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> P
     if tasks.get(task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
     elif task == "regression":
-        options |= {"num_labels": 1, "problem_type": "regression"}
+        options |= {"num_labels": 1}
+    options |= {"problem_type": tasks.get(task).problem_type} if tasks.get(task).least_labels else {}
     config = transformers.AutoConfig.for_model(architecture, **options)
     torch.manual_seed(seed_of(f"{architecture}-{task}"))
     getattr(transformers, tasks.get(task).auto_class).from_config(config).save_pretrained(folder)

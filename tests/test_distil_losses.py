@@ -171,6 +171,18 @@ def test_soft_targets_are_the_same_in_slices_of_any_size(slice_, seed, monkeypat
     assert mine.grad[~finite].abs().max() == 0
 
 
+@pytest.mark.parametrize(("name", "temperature"), [("soft_targets", 3.0), ("prediction", 1.0)])
+def test_labels_of_their_own_are_distilled_as_choices_of_yes_or_no(name, temperature, seed):
+    draw = torch.Generator().manual_seed(seed)
+    student, teacher = (4 * torch.randn(BATCH, 5, generator=draw) for _ in range(2))
+    section = DistilSection(losses={name: 1.0}, temperature=temperature)
+    both = (ModelOutputs(logits=student), ModelOutputs(logits=teacher))
+    found = DistillationLosses(section, "multi_label", ())(*both, LossContext(torch.ones(BATCH, LENGTH)))[name]
+    p, q = (torch.sigmoid(one.double() / temperature) for one in (teacher, student))
+    each = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    torch.testing.assert_close(found.double(), temperature**2 * each.mean(-1).sum(), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["soft_targets", "prediction"])
 def test_a_model_that_diverged_shows_in_the_loss(name, seed):
     student, teacher = sides("soft_targets", seed)

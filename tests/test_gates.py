@@ -16,10 +16,11 @@ from pipeline.convert.stage import Target
 from pipeline.execution.worker import Worker
 from pipeline.formats.coreml import session as coreml_session
 from pipeline.formats.signature import Function, Signature, Tensor
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.metrics import measures
-from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
+from pipeline.metrics.outputs import RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels
-from pipeline.schemes import SCHEMES, Gates, OutputKind
+from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.text.bundled import Text, verification_texts
 from pipeline.text.encoding import Row
@@ -28,10 +29,10 @@ from pipeline.verify import stage as verify
 from pipeline.verify.measure import FileMeasurements, Repeated, Run
 from pipeline.verify.record import Control, Evaluation, GateResult, VerifyRequest
 
-KINDS = get_args(OutputKind)
+EVERY = get_args(OutputKind)
 # SQuAD's own metric comes with transformers.
-EVERY_KIND = [pytest.param(kind, marks=pytest.mark.toolchain) if kind == "spans" else kind for kind in KINDS]
-WIDTHS = {"embedding": 32, "logits": 3, "value": 1, "token_logits": 3, "spans": 2}
+EVERY_KIND = [pytest.param(kind, marks=pytest.mark.toolchain) if kind == "spans" else kind for kind in EVERY]
+WIDTHS = {"embedding": 32, "logits": 3, "value": 1, "token_logits": 3, "spans": 2, "multi_label": 3, "values": 3}
 TASK_OF = {tasks.get(name).output_kind: name for name in reversed(tasks.TASKS)}
 TAGS = ["O", "B-a", "B-b"]
 CHECKED = 48
@@ -85,7 +86,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
     known = random_reference(kind, np.random.default_rng(seed))
     natural = [Run(number, len(row)) for number, row in enumerate(known.rows)]
     padded = [Run(number, LONGEST) for number in range(0, CHECKED, 3)]
-    whole = LONGEST if kind in PER_TOKEN else 1
+    whole = LONGEST if KINDS[kind].per_token else 1
     found = FileMeasurements(
         evaluator="a runtime 1.0",
         evaluator_stands_in=None,
@@ -118,12 +119,11 @@ def random_reference(kind: OutputKind, rng: np.random.Generator) -> Reference:
     texts += [Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
     rows = [Row(tuple(range(number % 14 + 2)), (0,) * (number % 14 + 2)) for number in range(len(texts))]
     outputs = random_outputs(kind, rows, rng)
-    named = kind in ("logits", "token_logits")
     return Reference(
         task=TASK_OF[kind],
         max_length=LONGEST,
         pad_token_id=0,
-        labels=TAGS if named else None,
+        labels=TAGS if KINDS[kind].named else None,
         checkpoint={},
         texts=texts,
         rows=rows,
@@ -134,8 +134,8 @@ def random_reference(kind: OutputKind, rng: np.random.Generator) -> Reference:
     )
 
 
-def random_outputs(kind: str, rows: list[Row], rng: np.random.Generator) -> RowOutputs:
-    items = [len(row) if kind in PER_TOKEN else 1 for row in rows]
+def random_outputs(kind: OutputKind, rows: list[Row], rng: np.random.Generator) -> RowOutputs:
+    items = [len(row) if KINDS[kind].per_token else 1 for row in rows]
     outputs = [rng.normal(size=(count, WIDTHS[kind])).astype(np.float32) for count in items]
     if kind == "embedding":
         outputs = [row / np.linalg.norm(row) for row in outputs]
@@ -149,6 +149,11 @@ def right_labels(kind: str, outputs: RowOutputs) -> Labels:
         return Labels("graded", rows, others, [float(score) for score in scores], "spearman", [])
     if kind == "value":
         return Labels("graded", rows, None, [float(outputs[row][0, 0]) for row in rows], "spearman", [])
+    if kind == "values":
+        return Labels("graded", rows, None, [outputs[row][0].tolist() for row in rows], "mean_spearman", TAGS)
+    if kind == "multi_label":
+        given = [(outputs[row][0] >= 0).astype(float).tolist() for row in rows]
+        return Labels("labelled", rows, None, given, "micro_f1", TAGS)
     if kind == "logits":
         return Labels("classes", rows, None, [float(outputs[row][0].argmax()) for row in rows], "accuracy", TAGS)
     if kind == "token_logits":
@@ -178,7 +183,7 @@ def signature_of(kind: OutputKind, scheme: str) -> Signature:
         file="model.tflite",
         minimum_runtime="1.0",
         pad_token_id=0,
-        labels=tuple(TAGS) if kind in ("logits", "token_logits") else None,
+        labels=tuple(TAGS) if KINDS[kind].named else None,
         functions=(function,),
         parameters=PARAMETERS,
     )

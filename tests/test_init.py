@@ -25,6 +25,7 @@ from pipeline.recipe import loading as recipe
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 
+MULTI_LABEL = "multi_label_classification"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -156,7 +157,10 @@ def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, 
         ("BertModel", {}, "embedding", 0),
         ("BertForSequenceClassification", {}, "classification", 3),
         ("BertForSequenceClassification", {"id2label": {"0": "score"}}, "regression", 1),
-        ("BertForSequenceClassification", {"problem_type": "regression"}, "regression", 3),
+        ("BertForSequenceClassification", {"problem_type": "regression"}, "multi_regression", 3),
+        ("BertForSequenceClassification", {"problem_type": MULTI_LABEL}, MULTI_LABEL, 3),
+        ("BertForSequenceClassification", {"problem_type": MULTI_LABEL, "id2label": {"0": "toxic"}}, MULTI_LABEL, 1),
+        ("BertForSequenceClassification", {"problem_type": "single_label_classification"}, "classification", 3),
         ("BertForTokenClassification", {}, "token_classification", 3),
         ("BertForQuestionAnswering", {"id2label": None}, "question_answering", 2),
     ],
@@ -361,6 +365,26 @@ def test_a_head_that_does_not_match_is_refused(tiny_student, tmp_path):
         draft(folder, tmp_path / "recipe.toml", task="embedding")
     with pytest.raises(RecipeError, match="task 'ranking' does not exist"):
         draft(folder, tmp_path / "recipe.toml", task="ranking")
+
+
+def test_a_task_that_the_config_leaves_open_may_be_given(tiny_student, tmp_path):
+    """Older checkpoints with several sigmoids have no problem type, and read as classification."""
+    folder = copied(tiny_student("bert", "classification"), tmp_path / "student", problem_type=None)
+    assert draft(folder, tmp_path / "plain.toml").task == "classification"
+    made = draft(folder, tmp_path / "recipe.toml", task=MULTI_LABEL)
+    assert (made.task, made.why) == (
+        MULTI_LABEL,
+        "given by --task; BertForSequenceClassification has no problem_type that would tell",
+    )
+    text = made.file.read_text()
+    uncommented = re.sub(r"(?m)^# (?=\[thresholds|file|label)", "", text)
+    made.file.write_text(uncommented)
+    parsed, _ = recipe.read_recipe(str(made.file))
+    assert parsed.thresholds is not None
+    assert parsed.thresholds.file == "labelled.csv"
+    told = copied(tiny_student("bert", "classification"), tmp_path / "told")
+    with pytest.raises(StudentError, match="which is classification with 3 outputs; --task multi_label"):
+        draft(told, tmp_path / "other.toml", task=MULTI_LABEL)
 
 
 def test_a_file_in_place_stays_unless_forced(tiny_student, tmp_path):

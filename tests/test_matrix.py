@@ -34,6 +34,8 @@ SAMPLE = {
     ("xlm-roberta", "embedding"): {"executorch": ["int8_dynamic"]},
     ("mpnet", "embedding"): {"litert": ["int8_dynamic"]},
     ("static", "embedding"): {"coreml": ["int8_weight_only"]},
+    ("roberta", "multi_label_classification"): {"executorch": ["int8_dynamic"]},
+    ("electra", "multi_regression"): {"coreml": ["int8_weight_only"]},
 }
 """What of it `make test` runs: each new architecture, task and format at least once."""
 
@@ -47,6 +49,8 @@ MORE = (
     ("xlm-roberta", "classification"),
     ("mobilebert", "classification"),
     ("mpnet", "embedding"),
+    ("bert", "multi_label_classification"),
+    ("distilbert", "multi_regression"),
 )
 """What else goes through the command in `make test-full`, at every scheme."""
 

@@ -92,6 +92,33 @@ def test_kl_divergence_of_equal_and_shifted_logits_is_zero_and_large_ones_stay_f
     assert np.isfinite(measures.kl_divergence(logits, -logits)).all()
 
 
+def test_labels_agree_where_the_set_is_the_same_and_those_near_their_thresholds_are_left_out():
+    reference = np.array([[3.0, -3.0], [3.0, 0.1], [0.1, 0.1]])
+    assert measures.label_agreement(reference, -reference, None) == 0.0
+    flipped = reference * [[1, 1], [1, -1], [-1, -1]]
+    assert measures.label_agreement(reference, flipped, None) == 1.0
+    one_of_two = reference + np.array([[0, 12], [0, 0], [0, 0]])
+    assert measures.label_agreement(reference, one_of_two, None) == 0.5
+    # At a threshold of .953 the logit 3 itself is near, and -3 and .1 are not.
+    assert measures.label_agreement(reference, one_of_two, [0.953, 0.953]) == pytest.approx(2 / 3)
+    ties = np.array([[0.1, -0.1], [0.1, 0.1]]) + 0.0
+    far = np.array([[5.0, -5.0]])
+    assert measures.label_agreement(np.concatenate([ties, far]), np.concatenate([-ties, far]), None) == 1.0
+    assert math.isclose(measures.label_agreement(ties * 0, np.array([[1.0, -1.0], [1.0, 1.0]]), None), 0.5)
+
+
+def test_nan_is_no_label():
+    assert measures.label_agreement(np.array([[3.0]]), np.array([[NAN]]), None) == 0.0
+
+
+def test_the_divergence_of_labels_is_scipys_of_yes_and_no():
+    rng = np.random.default_rng(6)
+    reference, values = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+    chances = [np.stack([1 / (1 + np.exp(-x)), 1 / (1 + np.exp(x))]) for x in (reference, values)]
+    assert measures.label_kl_divergence(reference, values) == pytest.approx(stats.entropy(*chances))
+    np.testing.assert_allclose(measures.sigmoid(np.array([-800.0, 0.0, 800.0])), [0, 0.5, 1], atol=1e-15)
+
+
 def test_spans_agree_where_start_and_end_are_the_same_and_near_ties_are_left_out():
     sure = np.array([[9.0, 0.0], [0.0, 0.0], [0.0, 9.0]])
     tie = np.array([[1.0, 0.0], [1.1, 9.0]])

@@ -12,12 +12,13 @@ from pipeline.architectures import ARCHITECTURES
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.errors import RecipeError
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.metrics import scoring
 from pipeline.recipe import loading, reference
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.schema import RENAMED, Recipe
 from pipeline.runtimes import version_numbers
-from pipeline.schemes import BACKENDS, SCHEMES, UNSUPPORTED, Gates, OutputKind, supported
+from pipeline.schemes import BACKENDS, SCHEMES, UNSUPPORTED, Gates, supported
 from pipeline.tasks import TASKS
 
 
@@ -91,7 +92,7 @@ def test_a_bound_is_taken_if_and_only_if_the_task_has_its_measure(bound, task, t
     # A recipe's bound that no measure is compared with would be a gate that cannot fire.
     cosines, winners = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}, {"min_agreement", "max_kl"}
     kind = TASKS[task].output_kind
-    without = {"embedding": winners, "value": cosines | winners}
+    without = {"embedding": winners, "value": cosines | winners, "values": cosines | winners}
     senseless = bound in without.get(kind, cosines)
     gates = {"gates": {"fp32": {bound: 0.5}}}
     if senseless:
@@ -216,7 +217,9 @@ def test_a_coarser_scheme_is_never_held_to_more():
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_task_s_data_sets_and_metric_exist(task):
-    assert task.datasets
+    # What several labels or numbers mean, each checkpoint says anew: only files of one's own have them.
+    assert bool(task.datasets) != KINDS[task.output_kind].several_targets
+    assert KINDS[task.output_kind].metric in scoring.METRICS
     assert set(task.datasets) <= set(data.DATASETS)
     assert {data.DATASETS[name].metric for name in task.datasets} <= set(scoring.METRICS)
     assert tasks.get(task.name) is task

@@ -11,10 +11,10 @@ from seqeval.metrics import f1_score as seqeval_f1
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from pipeline.data import datasets as data
+from pipeline.kinds import OutputKind
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import LONGEST_ANSWER, RowOutputs, best_span, entities, first_tokens, word_spans
 from pipeline.metrics.scoring import METRICS, Labels
-from pipeline.schemes import OutputKind
 
 TAGS = list(data.WNUT17_TAGS)
 
@@ -62,6 +62,64 @@ def test_correlations_are_scipys_with_ties(metric, oracle, seed):
     values = np.round(gold + rng.normal(size=60), 1)
     found = scoring.score("value", labels(metric, list(gold)), single(values[:, None]))
     assert found == pytest.approx(oracle(values, gold).statistic)
+
+
+def several(rng: np.random.Generator, rows: int) -> tuple[RowOutputs, list[list[float]]]:
+    """Return logits of four labels, one of them rare, that are mostly right; and the gold labels."""
+    gold = rng.random((rows, 4)) < [0.5, 0.3, 0.2, 0.05]
+    return single(np.where(gold, 1.0, -1.0) + rng.normal(0, 0.8, gold.shape)), gold.astype(float).tolist()
+
+
+@pytest.mark.parametrize("thresholds", [None, [0.5, 0.3, 0.7, 0.1]])
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_f1_of_several_labels_is_scikit_learns(average, thresholds, seed):
+    outputs, gold = several(np.random.default_rng(seed), 200)
+    given = 1 / (1 + np.exp(-outputs.values.astype(float))) >= (thresholds or 0.5)
+    expected = f1_score(np.array(gold), given, average=average, zero_division=0)
+    found = scoring.score("multi_label", labels(f"{average}_f1", gold, thresholds=thresholds), outputs)
+    assert 0.3 < found == pytest.approx(expected)
+
+
+def test_macro_f1_is_reported_beside_micro_f1(seed):
+    outputs, gold = several(np.random.default_rng(seed), 200)
+    found = scoring.reported("multi_label", labels("micro_f1", gold), outputs)
+    assert found == {
+        name: scoring.score("multi_label", labels(name, gold), outputs) for name in ("micro_f1", "macro_f1")
+    }
+    assert found["micro_f1"] != found["macro_f1"]
+
+
+def test_a_label_that_is_neither_given_nor_gold_scores_nothing():
+    outputs, gold = single(np.array([[3.0, -3.0], [-3.0, -3.0]])), [[1.0, 0.0], [0.0, 0.0]]
+    assert scoring.score("multi_label", labels("micro_f1", gold), outputs) == 1.0
+    assert scoring.score("multi_label", labels("macro_f1", gold), outputs) == 0.5
+
+
+def test_the_mean_spearman_is_scipys_over_the_outputs(seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 6, (60, 3)).astype(float)
+    values = np.round(gold * [1, -1, 1] + rng.normal(size=gold.shape), 1)
+    each = [stats.spearmanr(values[:, at], gold[:, at]).statistic for at in range(3)]
+    found = scoring.score("values", labels("mean_spearman", gold.tolist()), single(values))
+    assert found == pytest.approx(np.mean(each))
+
+
+@pytest.mark.parametrize(("metric", "average"), [("micro_f1", "micro"), ("macro_f1", "macro")])
+def test_the_chance_of_labels_is_the_best_constant(metric, average, seed):
+    _, gold = several(np.random.default_rng(seed), 90)
+    constants = [np.tile(one, (90, 1)) for one in product([0, 1], repeat=4)]
+    best = max(f1_score(np.array(gold), one, average=average, zero_division=0) for one in constants)
+    assert METRICS[metric].chance(labels(metric, gold)) == pytest.approx(best)
+
+
+def test_labels_near_their_thresholds_tell_as_little_as_they_can_move_the_metric():
+    gold = [[1.0, 0.0]] * 20 + [[0.0, 1.0]] * 20
+    logits = np.array(gold) * 8 - 4
+    logits[0, 1], thresholds = 1.4, [0.5, 0.8]  # its threshold's logit is 1.386
+    tied = scoring.undecided("multi_label", labels("micro_f1", gold, thresholds=thresholds), single(logits))
+    # Given, it is one wrong label beside 40 right ones.
+    assert tied == pytest.approx(1 - 80 / 81)
+    assert scoring.undecided("multi_label", labels("micro_f1", gold), single(logits)) == 0.0
 
 
 def test_pairs_of_embeddings_are_scored_by_their_cosine():
@@ -281,6 +339,14 @@ def noisy(metric: str, seed: int) -> tuple[OutputKind, Labels, RowOutputs, RowOu
         scores = rng.normal(size=120)
         values = [scores + rng.normal(0, noise, 120) for noise in (0.4, 0.9)]
         return "value", labels(metric, list(scores)), single(values[0][:, None]), single(values[1][:, None])
+    if metric in ("micro_f1", "macro_f1"):
+        outputs, many = several(rng, 150)
+        worse = single(outputs.values + rng.normal(0, 1.5, outputs.values.shape))
+        return "multi_label", labels(metric, many, names=["a", "b", "c", "d"]), outputs, worse
+    if metric == "mean_spearman":
+        scores = rng.normal(size=(120, 3))
+        values = [scores + rng.normal(0, noise, scores.shape) for noise in (0.4, 0.9)]
+        return "values", labels(metric, scores.tolist()), single(values[0]), single(values[1])
     outputs, classes_ = classes(rng, 200, 0.9)
     return (
         "logits",

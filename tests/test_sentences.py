@@ -403,9 +403,13 @@ def test_several_labels_at_once_are_no_classification(tiny_student: Callable[[st
     put(made, {"config.json": config | {"problem_type": "single_label_classification"}})
     find(made, "classification")
     put(made, {"config.json": config | {"problem_type": "multi_label_classification"}})
-    with pytest.raises(StudentError, match="problem_type 'multi_label_classification', where each label"):
+    with pytest.raises(StudentError, match="which is task multi_label_classification; the recipe says classification"):
         find(made, "classification")
+    find(made, "multi_label_classification")
     find(made, "embedding")
+    put(made, {"config.json": config | {"problem_type": "regression"}})
+    with pytest.raises(StudentError, match=r"which is task multi_regression; .* decides each label by a sigmoid"):
+        find(made, "multi_label_classification")
 
 
 def test_shards_are_read(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_albert_of_every_published_size_shares_its_layer_and_has_one_gelu(size: 
     ("task", "saved_as", "says"),
     [
         ("classification", "regression", "Did you mean task 'regression'?"),
-        ("regression", "classification", "Did you mean task 'classification'?"),
+        ("regression", "classification", "Did you mean task 'classification' or 'multi_regression'?"),
         ("question_answering", "classification", "lacks"),
         ("token_classification", "embedding", "lacks"),
     ],

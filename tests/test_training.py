@@ -90,12 +90,35 @@ def squad(draw: random.Random, count: int) -> str:
     return json.dumps({"data": [{"paragraphs": paragraphs}]})
 
 
+def several(draw: random.Random, count: int) -> str:
+    """Each text has one colour of two pairs; the first of a pair is a label, so that a text has two labels or none."""
+    rows = []
+    for _ in range(count):
+        colours = [draw.choice(pair) for pair in (COLOURS[:2], COLOURS[2:])]
+        labels = [colour for colour in colours if colour in ("red", "green")]
+        text = [*draw.choices(FILLER, k=2), *colours * 3]
+        rows.append(f"{' '.join(draw.sample(text, len(text)))},{'|'.join(labels)}")
+    return "\n".join(("text,label", *rows)) + "\n"
+
+
+def graded_twice(draw: random.Random, count: int) -> str:
+    rows = []
+    for _ in range(count):
+        first, second = draw.randint(0, 1), draw.randint(0, 2)
+        text = [*draw.choices(FILLER, k=4), *["very"] * 4 * first, *["quite"] * 4 * second]
+        rows.append(f"{' '.join(draw.sample(text, len(text)))},{first},{second / 2}")
+    return "\n".join(("text,size,speed", *rows)) + "\n"
+
+
 WRITERS: dict[str, tuple[str, Callable[[random.Random, int], str]]] = {
     "classification": (".csv", lambda draw, count: table(draw, count, graded=False)),
     "regression": (".csv", lambda draw, count: table(draw, count, graded=True)),
+    "multi_label_classification": (".csv", several),
+    "multi_regression": (".csv", graded_twice),
     "token_classification": (".conll", conll),
     "question_answering": (".json", squad),
 }
+MORE_KEYS: dict[str, dict[str, Any]] = {"multi_regression": {"labels": ["size", "speed"]}}
 
 
 def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> dict[str, Any]:
@@ -104,7 +127,7 @@ def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> di
     draw = random.Random(7)
     for name, count in (("train", train), ("dev", dev)):
         (folder / f"{name}{suffix}").write_text(write(draw, count), encoding="utf-8")
-    return {"train_file": f"train{suffix}", "dev_file": f"dev{suffix}"}
+    return {"train_file": f"train{suffix}", "dev_file": f"dev{suffix}"} | MORE_KEYS.get(task, {})
 
 
 def recipe_of(folder: Path, task: str, source: Path | str, train: dict[str, Any], **more: Any) -> Path:

@@ -24,6 +24,7 @@ from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.heads import sentence
 from pipeline.heads.pooling import MODES
+from pipeline.kinds import OutputKind
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.text import tokenizers
@@ -43,6 +44,13 @@ _OF_SENTENCES = (sentences.MODULES, sentences.SETTINGS, *sentences.TRANSFORMER_C
 _MODULE_FILES = ("*/config.json", f"*/{WEIGHTS}", "*/tokenizer.json")
 """Files of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
+_DECISIONS: Mapping[OutputKind, str] = {
+    "logits": "chooses one label by a softmax over all",
+    "multi_label": "decides each label by a sigmoid of its own",
+    "value": "takes the output as a number",
+    "values": "takes each output as a number",
+}
+"""What tasks of one class do with the outputs, for a message."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -444,10 +452,21 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
         _check_head(recipe, recipe_file, source)
     elif recipe.student.width is not None:
         raise RecipeError(f"{recipe_file}: student.width cuts an embedding, and task {recipe.task} has none.")
-    if recipe.task == "classification" and source.config.get("problem_type") == "multi_label_classification":
+    _check_problem(recipe, source)
+
+
+def _check_problem(recipe: Recipe, source: Source) -> None:
+    """Refuse a head that was trained for another task of the same class, unless it is thrown away."""
+    task, found = tasks.get(recipe.task), source.config.get("problem_type")
+    if found in (None, task.problem_type) or not task.problem_type or not task.fits(len(source.labels)):
+        return
+    if recipe.train and recipe.train.new_head:
+        return
+    able = [row.name for row in tasks.TASKS.values() if row.problem_type == found and row.fits(len(source.labels))]
+    if able and str((source.config.get("architectures") or ["?"])[0]).endswith(task.head_suffix):
         raise StudentError(
-            f"{source.folder}/config.json has problem_type 'multi_label_classification', where each label is true or "
-            "not for itself; task classification chooses one label by a softmax over all. No task here does the former."
+            f"{source.folder}/config.json has problem_type {found!r}, which is task {' or '.join(able)}; the recipe "
+            f"says {recipe.task}, which {_DECISIONS[task.output_kind]}."
         )
 
 

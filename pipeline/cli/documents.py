@@ -79,6 +79,10 @@ def prediction_document(
             row["unprompted"] = list(prediction.unprompted)
         if prediction.scores:
             row["labels"] = prediction.scores
+        if prediction.given is not None:
+            row["given"] = list(prediction.given)
+        if prediction.values is not None:
+            row["values"] = prediction.values
         if prediction.entities is not None:
             row["entities"] = [dataclasses.asdict(entity) for entity in prediction.entities]
         if prediction.answer:

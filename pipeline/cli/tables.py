@@ -110,25 +110,33 @@ def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Se
         say(shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
         if prediction.truncated:
             say(f"  truncated: only the first {prediction.tokens} tokens were read, the most that the file takes")
-        if prediction.scores:
-            for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
-                say(f"  {share:6.1%}  {label}")
-        elif prediction.answer:
-            answer = (prediction.second or "")[prediction.answer.start : prediction.answer.end]
-            say(f"  {shortened(answer)}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)")
-        elif prediction.entities is not None:
-            for entity in prediction.entities:
-                tagged = shortened(prediction.text[entity.start : entity.end])
-                say(f"  {entity.score:6.1%}  {entity.kind:16} {tagged}")
-            if not prediction.entities:
-                say("  nothing tagged")
-        elif prediction.value is not None:
-            say(f"  {prediction.value:.4f}")
+        for line in _prediction_lines(prediction):
+            say(f"  {line}")
         for neighbour in neighbours[number] if neighbours else ():
             say(f"  {neighbour.cosine:6.3f}  {shortened(neighbour.text)}")
     unprompted = next((one.unprompted for one in predictions if one.unprompted), ())
     if unprompted:
         say(f"{UNPROMPTED} {', '.join(unprompted)}: choose one with --prompt")
+
+
+def _prediction_lines(prediction: Prediction) -> Iterator[str]:
+    """Yield the lines of a prediction: labels, tags, an answer or numbers; none for an embedding."""
+    if prediction.scores:
+        for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
+            yield f"{share:6.1%}  {label}{'  given' if label in (prediction.given or ()) else ''}"
+    elif prediction.answer:
+        answer = (prediction.second or "")[prediction.answer.start : prediction.answer.end]
+        yield f"{shortened(answer)}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)"
+    elif prediction.entities is not None:
+        for entity in prediction.entities:
+            tagged = shortened(prediction.text[entity.start : entity.end])
+            yield f"{entity.score:6.1%}  {entity.kind:16} {tagged}"
+        if not prediction.entities:
+            yield "nothing tagged"
+    elif prediction.values is not None:
+        yield from (f"{value:9.4f}  {name}" for name, value in prediction.values.items())
+    elif prediction.value is not None:
+        yield f"{prediction.value:.4f}"
 
 
 def print_draft(draft: Draft) -> None:

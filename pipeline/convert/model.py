@@ -36,9 +36,12 @@ class Prediction:
     length: int
     """The length at which the file ran."""
     vector: NDArray[np.float32]
-    """The embedding, the logits or the number; `(tokens, width)` for tasks with outputs per token (first window)."""
+    """The embedding, the logits or the numbers; `(tokens, width)` for tasks with outputs per token (first window)."""
     scores: Mapping[str, float] | None = None
-    """Probability of each label, for classification of the text."""
+    """Probability of each label, for classification of the text; each by itself where a text may have several."""
+    given: tuple[str, ...] | None = None
+    """The labels whose probability reaches their threshold, best first, where a text may have several; None elsewhere.
+    """
     entities: tuple[Entity, ...] | None = None
     """Tagged parts of the text, for token classification."""
     answer: Span | None = None
@@ -49,6 +52,8 @@ class Prediction:
     """Whether the text was cut to the file's longest sequence length."""
     value: float | None = None
     """The number of a regression, behind its activation, such as a reranker's score."""
+    values: Mapping[str, float] | None = None
+    """The numbers of a regression with several, by name."""
     unprompted: tuple[str, ...] = ()
     """Names of the model's prompts, if it has some and the text was embedded without one."""
 
@@ -145,9 +150,14 @@ class Model:
         found = Prediction(first, second, len(row), length, vector, truncated=self._truncated(row, first, second))
         if kind == "value":
             number = float(vector[0])
-            return replace(found, value=_sigmoid(number) if self.signature.activation == "sigmoid" else number)
+            sigmoid = self.signature.activation == "sigmoid"
+            return replace(found, value=float(measures.sigmoid(vector)[0]) if sigmoid else number)
+        if kind == "values":
+            return replace(found, values=self._named(vector))
+        if kind == "multi_label":
+            return self._several_labels(found)
         if kind == "logits":
-            return replace(found, scores=self._shares(vector))
+            return replace(found, scores=self._named(measures.softmax(vector)))
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
 
     def _embed(self, prompt: str, text: str) -> Prediction:
@@ -161,9 +171,14 @@ class Model:
         """Return whether a row was truncated; only a row of the full length has to be encoded again to tell."""
         return len(row) == self.encoder.max_length and self.encoder.truncates(first, second)
 
-    def _shares(self, logits: NDArray[np.float32]) -> dict[str, float]:
-        shares = measures.softmax(logits)
-        return {label: float(share) for label, share in zip(self.signature.labels or (), shares, strict=True)}
+    def _several_labels(self, found: Prediction) -> Prediction:
+        scores = self._named(measures.sigmoid(found.vector))
+        margins = self._named(measures.label_margins(found.vector, self.signature.thresholds))
+        given = sorted((label for label, margin in margins.items() if margin >= 0), key=lambda label: -scores[label])
+        return replace(found, scores=scores, given=tuple(given))
+
+    def _named(self, numbers: NDArray[np.floating]) -> dict[str, float]:
+        return {label: float(number) for label, number in zip(self.signature.labels or (), numbers, strict=True)}
 
     def _entities(self, text: str, logits: NDArray[np.float32], offsets: Offsets) -> tuple[Entity, ...]:
         """Tag each word by its first token; words beyond the truncation get no tag."""
@@ -210,12 +225,6 @@ def warn_unprompted(signature: Signature, prompt: str | None) -> None:
     if prompt is None and signature.prompts and signature.default_prompt is None:
         names = ", ".join(map(repr, signature.prompts))
         warnings.warn(f"{UNPROMPTED} {names}; pass one, or '' if none is meant", stacklevel=3)
-
-
-def _sigmoid(number: float) -> float:
-    from scipy.special import expit
-
-    return float(expit(number))
 
 
 def load(path: Path, *, threads: int = 1) -> Model:

@@ -177,6 +177,7 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
         default_prompt=student_metrics["default_prompt"],
         include_prompt=student_metrics["include_prompt"],
         activation=student_metrics["activation"],
+        thresholds=student_metrics["thresholds"],
         functions=functions,
         parameters=student_metrics["parameters"],
     )

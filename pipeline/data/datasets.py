@@ -34,10 +34,25 @@ class Labelled:
     """The other text of a pair; the passage that a question is about."""
     label: float = 0.0
     """A score, or the number of a class among the dataset's names."""
+    values: tuple[float, ...] = ()
+    """Where a text has a label or a number for each of the dataset's names: that number, or 1 for a label that is given
+    and 0 for one that is not."""
     tags: tuple[int, ...] = ()
     """For each word of `first`, the number of its tag among the dataset's names."""
     answers: tuple[str, ...] = ()
     """Accepted answers to a question, each a part of the passage."""
+
+    def by_output(self, ids: Sequence[int], width: int) -> tuple[float, ...]:
+        """Return `values` in the order of a head's outputs; an output that the dataset does not name gets 0.
+
+        Args:
+            ids: the number of the head's output for each of the dataset's names.
+            width: number of the head's outputs.
+        """
+        found = [0.0] * width
+        for number, value in zip(ids, self.values, strict=True):
+            found[number] = value
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -55,8 +70,11 @@ class Columns:
     text: str
     pair: str | None
     label: str
+    """The column with the class or the number, or with several labels."""
     header: tuple[str, ...] = ()
     """All columns of a CSV or TSV file that has no header line."""
+    labels: tuple[str, ...] = ()
+    """Columns with a number each, in place of `label`; the dataset's names are theirs."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,8 @@ class Dataset:
     dev_thirds: tuple[int, ...] = (0, 1, 2)
     """Which of each three articles of a question file belong to the dev split."""
     train_thirds: tuple[int, ...] = (0, 1, 2)
+    several: Literal["given", "numbers"] | None = None
+    """What a text has for each of the names: whether the label is given, or a number. None: a text has one label."""
     train_version: int = 1
     """Version of how training rows are read; a part of their digest from 2 on."""
 
@@ -127,9 +147,28 @@ class Dataset:
                 yield Labelled(" ".join(sentence.words), None, tags=tags)
         else:
             assert self.columns is not None, "a table's row names its columns"
+            if self.several is not None:
+                yield from self._with_values(path, self.columns)
+                return
             for row in table_rows(path, self.columns):
-                label = float(self._class(row.where, row.label)) if self.names else _finite(row)
+                label = float(self._class(row.where, row.label)) if self.names else finite(row.label, row.where)
                 yield Labelled(row.text, row.pair, label)
+
+    def _with_values(self, path: Path, columns: Columns) -> Iterator[Labelled]:
+        if columns.labels:
+            for row in number_rows(path, columns):
+                if self.several == "given" and not set(row.numbers) <= {0.0, 1.0}:
+                    at, number = next((at, one) for at, one in enumerate(row.numbers) if one not in (0.0, 1.0))
+                    raise InputError(
+                        f"{row.where}: column {columns.labels[at]!r} holds {number:g}; it has to be 1 for a text that "
+                        "has the label and 0 for one that has not."
+                    )
+                yield Labelled(row.text, row.pair, values=row.numbers)
+        else:
+            for labelled in label_rows(path, columns):
+                given = {self._class(labelled.where, label) for label in labelled.labels}
+                values = tuple(float(number in given) for number in range(len(self.names)))
+                yield Labelled(labelled.text, labelled.pair, values=values)
 
     def _class(self, where: str, label: str) -> int:
         names = self.written or self.names
@@ -143,6 +182,9 @@ class Dataset:
         Args:
             labels: the checkpoint's own names in order; generic ones (`LABEL_0`) are taken by number.
         """
+        # A label that no text of a list has may be a rare one; a column that is absent leaves its label unknown.
+        if self.columns is not None and self.columns.labels and len(labels) != len(self.names):
+            return f"its columns are {', '.join(self.names)}, and the checkpoint has {', '.join(labels)}"
         generic = [f"label_{number}" for number in range(len(labels))]
         if all(name in labels for name in self.names):
             return [labels.index(name) for name in self.names]
@@ -180,6 +222,53 @@ class TableRow:
     label: str
 
 
+@dataclass(frozen=True)
+class LabelsRow:
+    """One row of a table with several labels in a column."""
+
+    where: str
+    text: str
+    pair: str | None
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class NumbersRow:
+    """One row of a table with several columns of numbers."""
+
+    where: str
+    text: str
+    pair: str | None
+    numbers: tuple[float, ...]
+
+
+def label_rows(path: Path, columns: Columns) -> Iterator[LabelsRow]:
+    """Read a table's texts, and the labels that each has in one column.
+
+    Raises:
+        InputError: the table is malformed, or a label is not text that a file can hold.
+    """
+    texts = [columns.text, *([columns.pair] if columns.pair else [])]
+    for number, (text, *pair), labels in readers.table_of_labels(path, texts, columns.label, columns.header):
+        row = LabelsRow(f"{path}, row {number}", text, pair[0] if pair else None, labels)
+        for label in labels:
+            _check_characters(label, row.where, columns.label)
+        yield row
+
+
+def number_rows(path: Path, columns: Columns) -> Iterator[NumbersRow]:
+    """Read a table's texts, and the number that each has in several columns.
+
+    Raises:
+        InputError: the table is malformed, or a field is not a finite number.
+    """
+    texts = [columns.text, *([columns.pair] if columns.pair else [])]
+    for number, fields in readers.table(path, [*texts, *columns.labels], columns.header):
+        where = f"{path}, row {number}"
+        pair = fields[1] if columns.pair else None
+        yield NumbersRow(where, fields[0], pair, tuple(finite(field, where) for field in fields[len(texts) :]))
+
+
 def table_rows(path: Path, columns: Columns) -> Iterator[TableRow]:
     """Read a table's texts and labels.
 
@@ -192,20 +281,29 @@ def table_rows(path: Path, columns: Columns) -> Iterator[TableRow]:
         # What tables hold instead of a label that is missing.
         if row.label.lower() in _NO_LABEL:
             raise InputError(f"{row.where}: label {row.label!r} is not a finite number, nor a name.")
-        try:
-            label.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{row.where}: column {columns.label!r} holds half a character.") from error
+        _check_characters(label, row.where, columns.label)
         yield row
 
 
-def _finite(row: TableRow) -> float:
+def _check_characters(label: str, where: str, column: str) -> None:
     try:
-        value = float(row.label)
+        label.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: column {column!r} holds half a character.") from error
+
+
+def finite(label: str, where: str) -> float:
+    """Return the number that a field holds.
+
+    Raises:
+        InputError: it holds none, or none that is finite.
+    """
+    try:
+        value = float(label)
     except ValueError as error:
-        raise InputError(f"{row.where}: label {row.label!r} is not a number.") from error
+        raise InputError(f"{where}: label {label!r} is not a number.") from error
     if not math.isfinite(value):
-        raise InputError(f"{row.where}: label {row.label!r} is not a finite number.")
+        raise InputError(f"{where}: label {label!r} is not a finite number.")
     return value
 
 

@@ -1,13 +1,15 @@
 """A user's own files as a dataset: tables with named columns, CoNLL for tags, SQuAD's JSON for questions."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pipeline.data import readers
-from pipeline.data.datasets import Columns, Dataset, table_rows
-from pipeline.errors import InputError
-from pipeline.schemes import OutputKind
-from pipeline.tasks import Task
+from pipeline.data.datasets import Columns, Dataset, label_rows, table_rows
+from pipeline.errors import InputError, RecipeError
+from pipeline.kinds import KINDS, OutputKind
+from pipeline.tasks import TASKS, Task
 
 ENDINGS: dict[OutputKind, tuple[str, ...]] = {
     "embedding": readers.TABLES,
@@ -15,17 +17,11 @@ ENDINGS: dict[OutputKind, tuple[str, ...]] = {
     "value": readers.TABLES,
     "token_logits": (readers.TAGGED,),
     "spans": (readers.QUESTIONS,),
+    "multi_label": readers.TABLES,
+    "values": readers.TABLES,
 }
 """Endings of the files that a user may name, by the task's kind of output."""
-TRAINED: tuple[OutputKind, ...] = ("logits", "value", "token_logits", "spans")
-"""Kinds that are trained on labels; an embedding is only judged by them, as pairs with a score."""
-_METRICS: dict[OutputKind, str] = {
-    "embedding": "spearman",
-    "logits": "accuracy",
-    "value": "spearman",
-    "token_logits": "entity_f1",
-    "spans": "squad_f1",
-}
+_SEVERAL: Mapping[OutputKind, Literal["given", "numbers"]] = {"multi_label": "given", "values": "numbers"}
 
 
 def dataset(task: Task, train: Path, dev: Path, columns: Columns) -> Dataset:
@@ -34,16 +30,60 @@ def dataset(task: Task, train: Path, dev: Path, columns: Columns) -> Dataset:
     Raises:
         InputError: a file is absent or malformed, or `dev` has a class that `train` lacks.
     """
+    return _dataset("dev_file", task, dev, columns, _names(task, train, dev, columns), train=train)
+
+
+def single(name: str, task: Task, file: Path, columns: Columns) -> Dataset:
+    """Return a file as a dataset that nothing is trained on.
+
+    Raises:
+        InputError: the file is absent or malformed.
+    """
+    return _dataset(name, task, file, columns, _names(task, file, file, columns))
+
+
+def check_columns(task: Task, labels: tuple[str, ...] | None, section: str) -> None:
+    """Refuse columns of labels where a text has one label, and the lack of them where it has several numbers.
+
+    Args:
+        task: the recipe's.
+        labels: the section's key of this name.
+        section: its name, for the message.
+
+    Raises:
+        RecipeError: they are given, or are not, against the task.
+    """
+    if labels and not KINDS[task.output_kind].several_targets:
+        able = ", ".join(row.name for row in TASKS.values() if KINDS[row.output_kind].several_targets)
+        raise RecipeError(f"{section}.labels: a text has one label in task {task.name}; several have: {able}.")
+    if not labels and _SEVERAL.get(task.output_kind) == "numbers":
+        raise RecipeError(
+            f"{section}.labels: task {task.name} has a column of numbers for each output; name them, such as "
+            'labels = ["valence", "arousal"].'
+        )
+
+
+def _dataset(
+    name: str, task: Task, file: Path, columns: Columns, names: tuple[str, ...], train: Path | None = None
+) -> Dataset:
     # `Dataset` leaves an absolute path as it is. A link is not resolved, since its own name tells the format.
-    train_file, dev_file = (os.path.abspath(path) for path in (train, dev))
-    names = _names(task, train, dev, columns)
-    return Dataset("dev_file", dev_file, True, _METRICS[task.output_kind], columns, names, train=train_file)
+    kind = task.output_kind
+    return Dataset(
+        name,
+        os.path.abspath(file),
+        True,
+        KINDS[kind].metric,
+        columns,
+        names,
+        train=os.path.abspath(train) if train else None,
+        several=_SEVERAL.get(kind),
+    )
 
 
 def _names(task: Task, train: Path, dev: Path, columns: Columns) -> tuple[str, ...]:
-    if not task.has_labels:
-        return ()
-    trained, judged = (_labels(path, columns) for path in (train, dev))
+    if not task.has_labels or columns.labels:
+        return columns.labels
+    trained, judged = (_labels(task, path, columns) for path in (train, dev))
     if task.output_kind == "token_logits":
         # `O` first, then each kind's B and I.
         return tuple(sorted(trained | judged, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
@@ -56,7 +96,9 @@ def _names(task: Task, train: Path, dev: Path, columns: Columns) -> tuple[str, .
     return tuple(sorted(trained, key=lambda name: (len(name), name) if name.isdecimal() else (99, name)))
 
 
-def _labels(path: Path, columns: Columns) -> set[str]:
+def _labels(task: Task, path: Path, columns: Columns) -> set[str]:
     if path.suffix.lower() == readers.TAGGED:
         return {tag for sentence in readers.conll(path) for tag in sentence.tags}
+    if _SEVERAL.get(task.output_kind):
+        return {label for row in label_rows(path, columns) for label in row.labels}
     return {row.label for row in table_rows(path, columns)}

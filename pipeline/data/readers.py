@@ -20,6 +20,8 @@ from pipeline.errors import InputError, no_file
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TAGGED = ".conll"
 QUESTIONS = ".json"
+SEPARATOR = "|"
+"""Stands between the labels of a text in one field of a table."""
 _TAG = re.compile(r"O|[BI]-\S+")
 _Record = dict[str, object]
 
@@ -61,6 +63,44 @@ def table(path: Path, columns: Sequence[str], header: Sequence[str] = ()) -> Ite
     """
     for number, record in _records(path, header):
         yield number, [_field(path, number, record, name) for name in columns]
+
+
+def table_of_labels(
+    path: Path, columns: Sequence[str], label: str, header: Sequence[str] = ()
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Read a table in which each row has any number of labels in one column.
+
+    A CSV or TSV file has `|` between two labels, and nothing for a text without any. JSON Lines and parquet may have a
+    list instead.
+
+    Args:
+        path: a file with one of the endings in `TABLES`.
+        columns: the columns to read besides the labels.
+        label: the column with the labels.
+        header: see `table`.
+
+    Yields:
+        Each row's number, its fields, and its labels, each once.
+
+    Raises:
+        InputError: as `table`; or a label is empty, or no text or number.
+    """
+    for number, record in _records(path, header):
+        yield number, [_field(path, number, record, name) for name in columns], _labels(path, number, record, label)
+
+
+def _labels(path: Path, number: int, record: _Record, name: str) -> list[str]:
+    value = record.get(name)
+    if isinstance(value, list):
+        parts = [_field(path, number, {name: one}, name) for one in value]
+    elif name in record and (value is None or str(value).strip() == ""):
+        parts = []
+    else:
+        parts = _field(path, number, record, name).split(SEPARATOR)
+    labels = list(dict.fromkeys(part.strip() for part in parts))
+    if "" in labels:
+        raise InputError(f"{path}, row {number}: column {name!r} has an empty label; {SEPARATOR!r} stands between two.")
+    return labels
 
 
 def _records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, _Record]]:
@@ -125,7 +165,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, _Record]]:
 def _parquet(path: Path) -> Iterator[tuple[int, _Record]]:
     """Read what hub datasets come in; a class that is stored as a number with a name gets its name."""
     import pyarrow
-    from datasets import ClassLabel, Features
+    from datasets import ClassLabel, Features, List
     from pyarrow import parquet
 
     if not path.is_file():
@@ -139,15 +179,21 @@ def _parquet(path: Path) -> Iterator[tuple[int, _Record]]:
     to_names: dict[str, Callable[[int], str]] = {
         name: feature.int2str for name, feature in features if isinstance(feature, ClassLabel)
     }
+    lists: dict[str, Callable[[int], str]] = {
+        name: feature.feature.int2str
+        for name, feature in features
+        if isinstance(feature, List) and isinstance(feature.feature, ClassLabel)
+    }
     for number, record in enumerate(stored.to_pylist(), 1):
         try:
             # The class -1 of GLUE's test splits stands for none.
             names = {
                 name: to_name(record[name]) for name, to_name in to_names.items() if record[name] not in (None, -1)
             }
+            names_of_lists = {name: list(map(to_name, record[name] or ())) for name, to_name in lists.items()}
         except ValueError as error:
             raise InputError(f"{path}, row {number}: its class has no name: {error}.") from error
-        yield number, record | {name: "" for name in to_names} | names
+        yield number, record | {name: "" for name in to_names} | names | names_of_lists
 
 
 # --- CoNLL --------------------------------------------------------------------------------------------------------

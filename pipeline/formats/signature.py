@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from pipeline import strict, tasks
 from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError
-from pipeline.schemes import BACKENDS, SCHEMES, OutputKind
+from pipeline.kinds import KINDS, OutputKind
+from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.text.encoding import Prompts
 
 SIGNATURE = "signature.json"
@@ -76,7 +77,8 @@ class Signature(_Frozen):
     activation: Literal["identity", "sigmoid"] = "identity"
     """Applied to the output of a regression, such as a reranker's score, after the file has computed it."""
     thresholds: tuple[float, ...] | None = None
-    """For several labels at once: the probability of each from which on it is given; None for one half."""
+    """For several labels at once: the probability of each from which on it is given, above 0 and below 1; None for one
+    half."""
     functions: tuple[Function, ...]
     """From shortest to longest."""
     parameters: int
@@ -167,6 +169,7 @@ def _problems(signature: Signature) -> Iterator[str]:
             f"functions: {function.name}: {problem}" for problem in _wrong_function(function, task.output_names)
         )
     yield from _wrong_labels(signature, has_labels=task.has_labels)
+    yield from _wrong_thresholds(signature)
     if signature.prompts and signature.output_kind != "embedding":
         yield f"prompts: task {task.name} has none"
     if signature.default_prompt is not None and signature.default_prompt not in signature.prompts:
@@ -189,6 +192,19 @@ def _wrong_function(function: Function, output_names: tuple[str, ...]) -> Iterat
     for tensor in function.outputs:
         if not tensor.shape or tensor.shape[0] != 1 or any(size is not None and size < 1 for size in tensor.shape):
             yield f"{tensor.name} has shape {list(tensor.shape)}; one row is computed at a time"
+
+
+def _wrong_thresholds(signature: Signature) -> Iterator[str]:
+    labels, thresholds = len(signature.labels or ()), signature.thresholds
+    if thresholds is None:
+        return
+    if KINDS[signature.output_kind].decision != "each":
+        yield f"thresholds: task {signature.task} has none"
+    elif len(thresholds) != labels:
+        yield f"thresholds: there are {len(thresholds)} for {labels} labels"
+    # Written so that NaN does not pass.
+    elif not all(0.0 < one < 1.0 for one in thresholds):
+        yield f"thresholds: {list(thresholds)} are not all above 0 and below 1"
 
 
 def _wrong_labels(signature: Signature, *, has_labels: bool) -> Iterator[str]:

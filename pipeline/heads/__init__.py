@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.heads import labels, sentence, spans
 from pipeline.heads.head import Head
-from pipeline.schemes import OutputKind
+from pipeline.kinds import OutputKind
 from pipeline.tasks import Task
 
 __all__ = ["Head", "of"]
@@ -17,6 +17,8 @@ _MAKE: Mapping[OutputKind, Callable[[Any], Head]] = {
     "embedding": sentence.of_text,
     "logits": labels.of_text,
     "value": labels.of_text,
+    "multi_label": labels.of_text,
+    "values": labels.of_text,
     "token_logits": labels.of_tokens,
     "spans": spans.of_tokens,
 }

@@ -14,7 +14,7 @@ _ACTIVATIONS: Mapping[str, Literal["identity", "sigmoid"]] = {"Identity": "ident
 
 
 def of_text(model: Any) -> Head:
-    """Return the head of a classifier or a regression."""
+    """Return the head of a classifier, of one label or of several at once, or of a regression."""
     return Head(_logits, lambda output, unpooled: _logits_of(output)[:, None, :])
 
 

@@ -84,6 +84,60 @@ def near_ties(reference: Floats) -> NDArray[np.bool_]:
     return result
 
 
+def label_margins(logits: Floats, thresholds: Sequence[float] | None) -> NDArray[np.float64]:
+    """Return how far each logit `(rows, labels)` lies above its threshold's logit; the label is given from 0 on.
+
+    Args:
+        logits: before their sigmoids.
+        thresholds: the probability of each label from which on it is given, above 0 and below 1; None for one half.
+    """
+    margins: NDArray[np.float64] = logits.astype(np.float64)
+    if thresholds is not None:
+        at = np.asarray(thresholds, np.float64)
+        margins = margins - (np.log(at) - np.log1p(-at))
+    return margins
+
+
+def near_thresholds(margins: Floats, reference: Floats) -> NDArray[np.bool_]:
+    """Mark labels `(rows, labels)` whose margin is below a fifth of the reference's root mean square; see `near_ties`.
+
+    Args:
+        margins: of the reference, see `label_margins`.
+        reference: the logits that the margins are of.
+    """
+    result: NDArray[np.bool_] = np.abs(margins) < _TIE * np.sqrt((reference.astype(np.float64) ** 2).mean())
+    return result
+
+
+def label_agreement(reference: Floats, values: Floats, thresholds: Sequence[float] | None) -> float:
+    """Return the fraction of rows with the same set of labels, over the labels that the reference decides clearly.
+
+    A row without any such label is left out. If there is no other row, all rows and labels count.
+    """
+    margins = label_margins(reference, thresholds)
+    same = (margins >= 0) == (label_margins(values, thresholds) >= 0)
+    decided = ~near_thresholds(margins, reference)
+    if not decided.any():
+        return float(same.all(-1).mean())
+    return float((same | ~decided).all(-1)[decided.any(-1)].mean())
+
+
+def label_kl_divergence(reference: Floats, values: Floats) -> NDArray[np.float64]:
+    """Return KL(reference || values) of each label's choice of yes or no, in nats, `(rows, labels)`; at least 0."""
+    return kl_divergence(_yes_or_no(reference), _yes_or_no(values))
+
+
+def sigmoid(logits: Floats) -> NDArray[np.float64]:
+    """Return the probability of each logit by itself."""
+    result: NDArray[np.float64] = softmax(_yes_or_no(logits))[..., 0]
+    return result
+
+
+def _yes_or_no(logits: Floats) -> NDArray[np.float64]:
+    """Return logits `(…, 2)` whose softmax is the sigmoid and its complement."""
+    return np.stack([logits.astype(np.float64), np.zeros(logits.shape)], axis=-1)
+
+
 def span_agreement(reference: Sequence[Floats], values: Sequence[Floats]) -> float:
     """Return the fraction of rows, each `(tokens, 2)`, with the same best start and the same best end, as `agreement`.
 

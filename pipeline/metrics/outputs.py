@@ -10,7 +10,11 @@ kind             shape of a row          content
 `value`          `(1, 1)`                the prediction of a regression
 `token_logits`   `(tokens, labels)`      scores of the tags of each token, before any softmax
 `spans`          `(tokens, 2)`           each token's score as the start and as the end of the answer
+`multi_label`    `(1, labels)`           score of each label by itself, before its sigmoid
+`values`         `(1, numbers)`          the numbers of a regression with several
 ===============  ======================  ========================================================
+
+Which of them are decisions, and by what, is in `pipeline.kinds`.
 """
 
 import unicodedata
@@ -22,8 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.schemes import OutputKind
-
 Floats = NDArray[np.float32]
 Logits = NDArray[np.floating]
 Offsets = Sequence[tuple[int, int] | None]
@@ -31,8 +33,6 @@ Offsets = Sequence[tuple[int, int] | None]
 
 LONGEST_ANSWER = 30
 """Longest answer, in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py."""
-PER_TOKEN: tuple[OutputKind, ...] = ("token_logits", "spans")
-"""Kinds with an item for each token; a file's outputs for padding are left out."""
 
 
 @dataclass(frozen=True)

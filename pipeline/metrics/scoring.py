@@ -4,15 +4,15 @@ A metric is computed from parts, one row of numbers for each example, so that a 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import RowOutputs, best_span
-from pipeline.schemes import OutputKind
 
 Floats = NDArray[np.floating]
 _CHANCE_ERRORS = 2.0
@@ -20,7 +20,8 @@ _CHANCE_ERRORS = 2.0
 _RESAMPLES = 1000
 _HELD = 2_000_000
 """Resampled rows that are held at a time; a row of a correlation takes some hundred bytes."""
-_HAS_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits")
+_USUAL_PARTS = 4
+"""Numbers of an example from which on fewer rows are held."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,13 @@ class Labels:
     second: list[int] | None
     """The row of the other sentence, for graded pairs of embeddings."""
     gold: list[Any]
-    """Label of each example: a number; for tags `{at, tags}`; for answers `{windows, offsets, passage, answers}`."""
+    """Label of each example: a number; where each output has one, a list; for tags `{at, tags}`; for answers
+    `{windows, offsets, passage, answers}`."""
     metric: str
     names: list[str]
     """Names of the checkpoint's labels; empty where the outputs have none."""
+    thresholds: list[float] | None = None
+    """For several labels at once: the probability of each from which on it is given; None for one half."""
 
     def every_row(self) -> list[int]:
         """Return all rows that take part."""
@@ -76,7 +80,7 @@ def interval_of_drop(
     row, count = METRICS[labels.metric], len(labels.gold)
     before, after = row.parts(kind, labels, reference), row.parts(kind, labels, outputs)
     draw, drops = np.random.default_rng(0), []
-    at_once = max(1, _HELD // max(count, 1))
+    at_once = max(1, _HELD // (max(count, 1) * max(1, before.shape[-1] // _USUAL_PARTS)))
     for start in range(0, _RESAMPLES, at_once):
         # Drawn in parts, the numbers are those of a single draw.
         chosen = draw.integers(0, count, (min(at_once, _RESAMPLES - start), count))
@@ -88,10 +92,13 @@ def interval_of_drop(
 def undecided(kind: OutputKind, labels: Labels, reference: RowOutputs) -> float:
     """Return the largest drop that says nothing about a file, in the metric's unit.
 
-    The metric moves that far with the rows whose two best classes nearly tie in the reference, since rounding decides
-    them. For a reference that is not above chance it is at least the standard error at chance: such a metric is luck.
+    The metric moves that far with the rows whose two best classes nearly tie in the reference, or with the labels near
+    their thresholds, since rounding decides them. For a reference that is not above chance it is at least the standard
+    error at chance: such a metric is luck.
     """
-    ties = _range_of_ties(kind, labels, reference) if kind in _HAS_CLASSES else 0.0
+    ranges = {"one": _range_of_ties, "each": _range_near_thresholds}
+    find = ranges.get(KINDS[kind].decision or "")
+    ties = find(kind, labels, reference) if find else 0.0
     if score(kind, labels, reference) > above_chance_bound(labels):
         return ties
     row = METRICS[labels.metric]
@@ -118,14 +125,40 @@ def _range_of_ties(kind: OutputKind, labels: Labels, reference: RowOutputs) -> f
     return max(values) - min(values)
 
 
+def _range_near_thresholds(kind: OutputKind, labels: Labels, reference: RowOutputs) -> float:
+    """Return the range of the metric as all labels near their thresholds are given rightly, wrongly, all, or none."""
+    at, gold = _item_positions(labels, reference), _gold(labels) == 1
+    logits = reference.values[at]
+    margins = measures.label_margins(logits, labels.thresholds)
+    tied = measures.near_thresholds(margins, logits)
+    values = [
+        score(kind, labels, _with_labels(reference, at, np.where(tied, given, margins >= 0)))
+        for given in (gold, ~gold, True, False)
+    ]
+    return max(values) - min(values)
+
+
+def _with_labels(reference: RowOutputs, at: NDArray[np.int64], given: NDArray[np.bool_]) -> RowOutputs:
+    """Return outputs by which, whatever the thresholds, exactly some labels are given."""
+    values = reference.values.astype(np.float64)
+    values[at] = np.where(given, np.inf, -np.inf)
+    return RowOutputs(values.astype(np.float32), reference.counts)
+
+
+def _item_positions(labels: Labels, reference: RowOutputs) -> NDArray[np.int64]:
+    """Return the position of each example's first item in all rows' items."""
+    starts: NDArray[np.int64] = (np.cumsum(reference.counts) - reference.counts)[labels.rows]
+    return starts
+
+
 def _decisions(kind: OutputKind, labels: Labels, reference: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the items that are judged, as positions in all rows' items, and the class that each should have."""
-    starts = np.cumsum(reference.counts) - reference.counts
+    starts = _item_positions(labels, reference)
     if kind == "logits":
-        return starts[labels.rows], _gold(labels).astype(np.int64)
+        return starts, _gold(labels).astype(np.int64)
     pairs = [
-        (starts[row] + at, tag)
-        for row, gold in zip(labels.rows, labels.gold, strict=True)
+        (start + at, tag)
+        for start, gold in zip(starts, labels.gold, strict=True)
         for at, tag in zip(gold["at"], gold["tags"], strict=True)
         if at is not None
     ]
@@ -167,6 +200,31 @@ def _scores(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
         # A row of zeros has no direction; its cosine counts as 0.
         return np.stack([np.nan_to_num(measures.cosine(first, second)), _gold(labels)], axis=1)
     return np.stack([first[:, 0], _gold(labels)], axis=1)
+
+
+def _columns(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return each output beside its gold number, one output after the other, `(examples, 2 · numbers)`."""
+    pairs = np.stack([_items(labels, outputs), _gold(labels)], axis=-1)
+    return pairs.reshape(len(pairs), -1)
+
+
+def _label_counts(labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return for each label whether it is given rightly, given, and gold, `(examples, labels, 3)`."""
+    given = measures.label_margins(_items(labels, outputs), labels.thresholds) >= 0
+    true = _gold(labels) == 1
+    return np.stack([given & true, given, true], axis=-1).astype(np.float64)
+
+
+def _labels_together(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return the numbers of correct, given and gold labels of each example, `(examples, 3)`."""
+    counts: Floats = _label_counts(labels, outputs).sum(1)
+    return counts
+
+
+def _labels_apart(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return the same of each label, one label after the other, `(examples, 3 · labels)`."""
+    counts = _label_counts(labels, outputs)
+    return counts.reshape(len(counts), -1)
 
 
 def _right(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
@@ -231,6 +289,15 @@ def _f1(parts: Floats) -> Floats:
     return result
 
 
+def _macro_f1(parts: Floats) -> Floats:
+    """Return the mean of the labels' F1; that of a label which is neither given nor gold is 0.
+
+    Source: scikit-learn, `f1_score(average="macro", zero_division=0)`.
+    """
+    result: Floats = np.mean([_f1(parts[..., at : at + 3]) for at in range(0, parts.shape[-1], 3)], axis=0)
+    return result
+
+
 def _f1_of_class(parts: Floats) -> Floats:
     true_positive, false_positive, _, false_negative = np.moveaxis(parts, -1, 0)
     counts = (true_positive, true_positive + false_positive, true_positive + false_negative)
@@ -263,6 +330,12 @@ def _spearman(parts: Floats) -> Floats:
     return _pearson(rankdata(parts, axis=-2))
 
 
+def _mean_spearman(parts: Floats) -> Floats:
+    """Return the mean over the outputs of each one's correlation of ranks with its gold numbers."""
+    result: Floats = np.mean([_spearman(parts[..., at : at + 2]) for at in range(0, parts.shape[-1], 2)], axis=0)
+    return result
+
+
 # --- chance ------------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +353,20 @@ def _always_one(labels: Labels) -> float:
     return 2 * share / (1 + share)
 
 
+def _best_constant_labels(labels: Labels) -> float:
+    """Return the best micro F1 of the same labels for every text: the commonest one, two, three and so on."""
+    gold = _gold(labels)
+    counts = np.sort(gold.sum(0))[::-1]
+    given = len(gold) * np.arange(1, len(counts) + 1)
+    return float((2 * counts.cumsum() / np.maximum(given + counts.sum(), 1)).max())
+
+
+def _every_label(labels: Labels) -> float:
+    """Return the macro F1 of giving every text every label, which is the best of all constants."""
+    shares = _gold(labels).mean(0)
+    return float((2 * shares / (1 + shares)).mean())
+
+
 def _binomial(chance: float, examples: int) -> float:
     return float(np.sqrt(chance * (1 - chance) / max(examples, 1)))
 
@@ -295,8 +382,19 @@ METRICS: dict[str, Metric] = {
     "matthews": Metric(_confusion, _matthews, _nothing, _of_correlation, version=2),
     "spearman": Metric(_scores, _spearman, _nothing, _of_correlation),
     "pearson": Metric(_scores, _pearson, _nothing, _of_correlation),
+    "micro_f1": Metric(_labels_together, _f1, _best_constant_labels, _binomial),
+    "macro_f1": Metric(_labels_apart, _macro_f1, _every_label, _binomial),
+    "mean_spearman": Metric(_columns, _mean_spearman, _nothing, _of_correlation),
     "entity_f1": Metric(_entities, _f1, _nothing, _of_correlation, version=2),
     "squad_f1": Metric(_squad("f1"), _mean, _nothing, _of_correlation),
     "squad_em": Metric(_squad("exact_match"), _mean, _nothing, _of_correlation),
 }
 """Metrics by the name that a dataset's row gives."""
+BESIDE = {"micro_f1": ("macro_f1",)}
+"""Metrics that are computed beside a dataset's own one, for people to read."""
+
+
+def reported(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> dict[str, float]:
+    """Return a dataset's metric and those beside it."""
+    names = (labels.metric, *BESIDE.get(labels.metric, ()))
+    return {name: score(kind, replace(labels, metric=name), outputs) for name in names}

@@ -28,7 +28,6 @@ from pipeline.execution.worker import tell
 from pipeline.metrics import scoring
 from pipeline.planning.checkpoints import (
     Branch,
-    Checkpoint,
     FinishedCheckpoints,
     StageName,
     branch_for,
@@ -43,8 +42,9 @@ from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
 from pipeline.schemes import SCHEMES
-from pipeline.student import golden, reference
+from pipeline.student import golden, reference, thresholds
 from pipeline.student import stage as student
+from pipeline.student.thresholds import Calibration
 from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
@@ -167,7 +167,7 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
         graph.include(*(node for node in others if node and node.identity in needed), end.node)
     if depth < STAGES.index("student"):
         return
-    files.student = _student(files.recipe, files.branch.end)
+    files.student = _student(files.branch)
     graph.include(files.student)
     if depth < STAGES.index("convert"):
         return
@@ -184,21 +184,31 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
 # --- student, reference, files, verdicts -----------------------------------------------------------------------------
 
 
-def _student(recipe: Recipe, end: Checkpoint) -> Node:
+def _student(branch: Branch) -> Node:
+    recipe, end = branch.recipe, branch.end
+    calibration = thresholds.find(recipe, branch.file, end.source, branch.trained_on)
+    params = student.order_params(recipe, end.source, calibration)
     return Node(
         recipe=recipe.name,
         name="student",
         place="student",
         stage="student",
         version=student.VERSION,
-        params=student.order_params(recipe, end.source),
+        params=params,
         inputs={"source": end.input},
         tools=versions("transformers", "tokenizers", "torch"),
-        function=student.make,
-        arguments=(Input("source"), recipe.task, student.order_params(recipe, end.source)["published"]),
+        function=make_student,
+        arguments=(Input("source"), recipe.task, params["published"], calibration),
         estimate=Estimate(10, end.source.weights_bytes),
         inexact_files=(golden.GOLDEN,),
     )
+
+
+def make_student(
+    source: Path, task: str, says_what_it_is: bool, calibration: Calibration | None, out: Path
+) -> dict[str, Any]:
+    """Lay a student out; the function of a `student` node. See `student.make`."""
+    return student.make(source, task, says_what_it_is, out, calibration)
 
 
 def reference_node(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:

@@ -18,6 +18,7 @@ from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summar
 from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
+from pipeline.kinds import KINDS
 from pipeline.recipe.loading import checked
 from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
 from pipeline.schemes import BACKENDS, SCHEMES, PoolingMode
@@ -117,6 +118,7 @@ def draft(
         "titles": {backend: formats.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
+    values["thresholds"] = KINDS[tasks.get(chosen).output_kind].decision == "each"
     values["datasets"], values["datasets_reason"] = choose_datasets(chosen, summary)
     text = render(values)
     parsed = checked(tomllib.loads(text), output)
@@ -174,16 +176,15 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
         for row in tasks.TASKS.values()
         if row.uses_head and summary.class_name and summary.class_name.endswith(row.head_suffix)
     ]
-    if summary.numbers == 1 or summary.problem_type == "regression":
-        fitting = [name for name in fitting if name == "regression"] or fitting
-    else:
-        fitting = [name for name in fitting if name != "regression"]
-    bare = summary.is_bare or (summary.sentence_transformers and not fitting)
-    natural = "embedding" if bare else fitting[0] if fitting else None
+    said = _of_problem_type(fitting, summary)
+    bare = summary.is_bare or (summary.sentence_transformers and not said)
+    natural = "embedding" if bare else said[0] if said else None
     if requested is None and natural is not None:
         return natural, _why(natural, summary), _notes(summary)
     if requested is not None and requested == natural:
         return requested, _why(requested, summary), _notes(summary)
+    if not bare and requested in fitting and summary.problem_type is None and _counts(requested, summary):
+        return requested, f"given by --task; {summary.class_name} has no problem_type that would tell", _notes(summary)
     if summary.class_name is None and requested is not None:
         return requested, "given by --task; config.json names no class, so the weights have to tell", _notes(summary)
     if requested == "embedding" and natural is None:
@@ -192,12 +193,32 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
     raise StudentError(_no_task(summary, natural, requested))
 
 
+def _of_problem_type(fitting: list[str], summary: Summary) -> list[str]:
+    """Return the tasks of a checkpoint's class that its problem type and its number of outputs leave, likeliest first.
+
+    A config that says nothing, or what its number of outputs belies, is of the plainest task: one output is a number,
+    and several are classes.
+    """
+    plain = "regression" if summary.numbers == 1 else "single_label_classification"
+    alike = [name for name in fitting if tasks.get(name).problem_type is not None]
+    for said in (summary.problem_type, plain):
+        told = [name for name in alike if tasks.get(name).problem_type == said and _counts(name, summary)]
+        if told:
+            return told
+    return fitting
+
+
+def _counts(task: str, summary: Summary) -> bool:
+    """Return whether the head has as many outputs as the task needs."""
+    return summary.numbers is None or tasks.get(task).fits(summary.numbers)
+
+
 def _no_task(summary: Summary, natural: str | None, requested: str | None) -> str:
     """Return why no task fits the checkpoint, or why the requested one does not."""
     exist = ", ".join(tasks.TASKS)
     if requested is not None and natural is not None:
         what = f"{summary.class_name or 'a sentence-transformers folder'}, which is {natural}"
-        if summary.numbers is not None and natural in ("classification", "regression"):
+        if summary.numbers is not None and tasks.get(natural).problem_type is not None:
             what += f" with {summary.numbers} output{'s' if summary.numbers != 1 else ''}"
         way_out = f"--task {requested} needs another head. Leave --task out, or fine-tune it first."
         return f"{summary.origin} is {what}; {way_out}"
@@ -217,12 +238,10 @@ def _why(task: str, summary: Summary) -> str:
         return "modules.json makes it a sentence-transformers model"
     if task == "embedding":
         return f"{summary.class_name} is a bare encoder, without a head"
-    if task == "regression":
-        return f"{summary.class_name} with {summary.numbers} output" + (
-            f", problem_type {summary.problem_type}" if summary.problem_type else ""
-        )
-    if task == "classification":
-        return f"{summary.class_name} with {summary.numbers} labels"
+    if tasks.get(task).problem_type is not None:
+        one = "label" if KINDS[tasks.get(task).output_kind].decision else "output"
+        said = f", problem_type {summary.problem_type}" if summary.problem_type else ""
+        return f"{summary.class_name} with {summary.numbers} {one}{'s' if summary.numbers != 1 else ''}{said}"
     return f"{summary.class_name}"
 
 

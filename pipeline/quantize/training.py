@@ -26,6 +26,7 @@ from pipeline.checkpoint.source import WEIGHTS
 from pipeline.compress.common import calibration_batches
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
+from pipeline.kinds import KINDS
 from pipeline.quantize import checkpoint, fake
 from pipeline.recipe.schema import QuantizeTraining
 from pipeline.schemes import SCHEMES
@@ -37,8 +38,6 @@ _HELD_OUT = 128
 """Most texts held out from training, on which outputs are compared with the student's."""
 _HELD_OUT_SHARE = 0.1
 _BATCH = 32
-_PER_TOKEN = ("token_logits", "spans")
-"""Output kinds with an axis of tokens."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ class Outputs:
         """Return the squared distance of each row's or token's outputs, relative to the size of the teacher's."""
         found = []
         for mine, true in zip(self.outputs, teacher.outputs, strict=True):
-            if task.output_kind not in _PER_TOKEN:
+            if not KINDS[task.output_kind].per_token:
                 found.append(_relative(mine, true))
             elif mine.ndim == 3:
                 found.append(_relative(mine, true)[mask])

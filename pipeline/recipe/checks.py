@@ -4,6 +4,7 @@ import math
 
 from pipeline import tasks
 from pipeline.errors import RecipeError
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.recipe.schema import Recipe, TargetSection
 from pipeline.runtimes import minimum_refusal
 from pipeline.schemes import (
@@ -12,7 +13,6 @@ from pipeline.schemes import (
     SCHEMES,
     UNSUPPORTED,
     Gates,
-    OutputKind,
     Scheme,
     Unsupported,
     supported,
@@ -22,13 +22,10 @@ from pipeline.tasks import Task
 RESERVED = ("store",)
 """Folders that lie beside those of recipes."""
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
-_CLASSES = {"min_agreement", "max_kl"}
+_CHOICES = {"min_agreement", "max_kl"}
 _UNMEASURED: dict[OutputKind, set[str]] = {
-    "embedding": _CLASSES,
-    "logits": _COSINES,
-    "value": _COSINES | _CLASSES,
-    "token_logits": _COSINES,
-    "spans": _COSINES,
+    kind: (set() if kind == "embedding" else _COSINES) | (set() if row.decision else _CHOICES)
+    for kind, row in KINDS.items()
 }
 """Bounds of `Gates` that a kind of output has no measure for."""
 

@@ -51,7 +51,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
 
 
-_CAME_LATER = ("dropout", "sparse")
+_CAME_LATER = ("dropout", "sparse", "labels")
 
 
 class Updates(Section):
@@ -145,4 +145,12 @@ class LabelledUpdates(SparseUpdates):
     pair: str | None = None
     """Name of the column with the second text of a pair; none unless given."""
     label: str = "label"
-    """Name of the column with the name of the class, or with the number."""
+    """Name of the column with the name of the class, with the number, or with several labels and `|` between them."""
+    labels: Names | None = None
+    """Instead of `label`, names of columns with a number each: 1 or 0 for a label that a text may have beside others,
+    or the numbers of task `multi_regression`. The outputs of a new head have these names."""
+
+    @property
+    def own_columns(self) -> set[str]:
+        """Names of the keys that name columns and are given."""
+        return {"text", "pair", "label", "labels"} & self.model_fields_set

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.schemes import OutputKind
+from pipeline.kinds import KINDS, OutputKind
 
 Head = Literal["task", "masked_lm"]
 """The head whose logits are compared."""
@@ -17,8 +17,9 @@ Output = Literal["logits", "hidden_states", "projections", "sentence"]
 """An output of a model. `projections`: queries, keys and values of the layers; `sentence`: sentence embeddings."""
 Alignment = Literal["row", "token", "head"]
 """What student and teacher need in common: the rows; the tokens of each row; or the logits, whatever the head's are."""
-_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits", "spans")
-_ALL: tuple[OutputKind, ...] = ("embedding", "logits", "value", "token_logits", "spans")
+_ALL: tuple[OutputKind, ...] = tuple(KINDS)
+_CHOICES: tuple[OutputKind, ...] = tuple(kind for kind in _ALL if KINDS[kind].decision)
+"""Kinds whose logits are probabilities behind a softmax, or a sigmoid each."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ class Loss:
 
 LOSSES: dict[str, Loss] = {
     "soft_targets": Loss(
-        "logits at a temperature, times its square (Hinton et al. 2015)", "logits", ("logits",), "head", _CLASSES
+        "logits at a temperature, times its square (Hinton et al. 2015)", "logits", ("logits",), "head", _CHOICES
     ),
-    "prediction": Loss("logits at temperature 1 (TinyBERT)", "logits", ("logits",), "head", _CLASSES),
+    "prediction": Loss("logits at temperature 1 (TinyBERT)", "logits", ("logits",), "head", _CHOICES),
     "logits_mse": Loss(
         "squared error of logits or of regression outputs (Ba and Caruana 2014)",
         "rows",
         ("logits",),
         "head",
-        ("logits", "value"),
+        ("logits", "value", "multi_label", "values"),
         ("task",),
     ),
     "masked_lm": Loss(

@@ -66,6 +66,27 @@ class TrainSection(LabelledUpdates):
     """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
 
 
+class ThresholdsSection(Section):
+    """From which probability on each label is given, calibrated on labelled texts; without this section, from one half.
+
+    The fp32 student runs over the texts, and each label gets the threshold with the best F1. Files carry the thresholds
+    in `signature.json`. A metric on the texts of the calibration flatters the student, so a file of its own is better.
+    """
+
+    file: Place | None = None
+    """A file like `train.dev_file`; that one, or `distil.dev_file`, unless given."""
+    text: str = "text"
+    """Name of the column with the text."""
+    pair: str | None = None
+    """Name of the column with the second text of a pair; none unless given."""
+    label: str = "label"
+    """Name of the column with the labels of a text, with `|` between two."""
+    labels: Names | None = None
+    """Instead of `label`, names of columns with 1 for a text that has the label and 0 for one that has not."""
+    max_rows: Natural = 10_000
+    """Largest number of texts; of more, a sample is taken that is always the same."""
+
+
 class ConvertSection(Section):
     """What holds for every target."""
 
@@ -256,6 +277,7 @@ class Recipe(Section):
     share: ShareSection | None = None
     distil: DistilSection | None = None
     quantize: QuantizeSection | None = None
+    thresholds: ThresholdsSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
     """Targets by format, in the order in which files are listed."""

@@ -28,7 +28,9 @@ TEMPLATE = "card.md.j2"
 PIPELINE_TAGS = {
     "embedding": "sentence-similarity",
     "classification": "text-classification",
+    "multi_label_classification": "text-classification",
     "regression": "text-classification",
+    "multi_regression": "text-classification",
     "token_classification": "token-classification",
     "question_answering": "question-answering",
 }

@@ -6,7 +6,7 @@ graph's own code takes part in the reference that it is compared with.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from pipeline.heads.sentence import DEFAULT
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
+from pipeline.student import thresholds
 from pipeline.student.outputs import label_names, reference_outputs
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import NO_PROMPTS, Encoder, Prompts, Row
 
-VERSION = 6
+VERSION = 7
 OUTPUTS = "outputs.safetensors"
 ONE_TOKEN = "one_token"
 """Kind of rows with a single token; no tokenizer makes them, and every mask has to cope with them."""
@@ -110,6 +111,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     names = label_names(model.config) if task.has_labels else None
     head = DEFAULT if task.uses_head else sentence.settings(model)
     book = EncodedTexts(Encoder.from_folder(student, max_length), task, names or [], head.wanted)
+    given_from = thresholds.read(student)
     usable, skipped = chosen_datasets(task, choice)
     for text in verification_texts():
         row = book.encoder.encode(text.first, text.second)
@@ -127,7 +129,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
         if misfit:
             skipped[dataset.name] = misfit
         else:
-            datasets.append(book.add_dataset(dataset))
+            datasets.append(replace(book.add_dataset(dataset), thresholds=given_from))
     outputs = reference_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
         raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
@@ -145,8 +147,9 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
         "skipped": skipped,
     }
     (out / "reference.json").write_text(json.dumps(document, ensure_ascii=True), encoding="utf-8")
-    scores = {row.name: (row.metric, scoring.score(task.output_kind, row, outputs), row) for row in datasets}
-    summary = {name: {metric: value, "rows": len(row.gold)} for name, (metric, value, row) in scores.items()}
+    summary = {
+        row.name: {**scoring.reported(task.output_kind, row, outputs), "rows": len(row.gold)} for row in datasets
+    }
     return {"rows": len(book.rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
 
 
@@ -217,7 +220,13 @@ class EncodedTexts:
         """Add a dataset's texts, and return its labels by the checkpoint's numbers."""
         ids = dataset.label_ids(self.names) if self.task.has_labels else []
         assert not isinstance(ids, str)
-        build = {"embedding": self._pair, "token_logits": self._tags, "spans": self._question}
+        build = {
+            "embedding": self._pair,
+            "token_logits": self._tags,
+            "spans": self._question,
+            "multi_label": self._values,
+            "values": self._values,
+        }
         make = build.get(self.task.output_kind, self._plain)
         rows, second, gold = [], [], []
         for example in dataset.load():
@@ -240,6 +249,10 @@ class EncodedTexts:
     def _plain(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         label = float(ids[int(example.label)]) if ids else example.label
         return self._row(dataset, example.first, example.second), None, label
+
+    def _values(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
+        gold = list(example.by_output(ids, len(self.names)))
+        return self._row(dataset, example.first, example.second), None, gold
 
     def _pair(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         """Encode two texts as sentence-transformers does without being told a prompt: behind the default one."""

@@ -14,21 +14,30 @@ from pipeline.heads import sentence
 from pipeline.heads.labels import activation_of
 from pipeline.heads.sentence import DEFAULT
 from pipeline.recipe.schema import Recipe
-from pipeline.student import golden, library
+from pipeline.student import golden, library, thresholds
 from pipeline.student.outputs import check_names, label_names
+from pipeline.student.thresholds import Calibration
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
-VERSION = 5
+VERSION = 6
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
+_NEAR = {
+    "classification": ("regression",),
+    "regression": ("classification", "multi_regression"),
+    "multi_regression": ("regression",),
+}
+"""Tasks with a head of the same class and another number of outputs."""
 _PUBLISHED = ("bundled:", "hub:")
 """Sources that say what they are; a folder of the user's may hold a tokenizer that was changed on purpose."""
 
 
-def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
+def order_params(recipe: Recipe, source: Source, calibration: Calibration | None = None) -> dict[str, Any]:
     """Return the parameters that determine the student artifact's content."""
+    calibrated = {"thresholds": calibration.params} if calibration else {}
     return {
+        **calibrated,
         "task": recipe.task,
         "origin": source.origin,
         "licence": source.licence,
@@ -37,7 +46,9 @@ def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
     }
 
 
-def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) -> dict[str, Any]:
+def make(
+    source_folder: Path, task_name: str, says_what_it_is: bool, out: Path, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """Lay the student out: config, weights, tokenizer, golden rows. Runs in a worker, since it imports torch.
 
     Args:
@@ -45,6 +56,7 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
         task_name: a row of `tasks.py`.
         says_what_it_is: whether the tokenizer is a published one, whose ids are known where its vocabulary is.
         out: the artifact's directory.
+        calibration: the texts that the labels' thresholds are calibrated on; None for one half each.
 
     Returns:
         Parameter counts, labels and padding id.
@@ -81,6 +93,7 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
     rows = golden.make(model, task, tokenizer, head)
     (out / golden.GOLDEN).write_text(rows.model_dump_json(indent=1) + "\n", encoding="utf-8")
     library.check(source_folder, rows, task, head)
+    calibrated = thresholds.calibrate(model, out, task, calibration, out) if calibration else None
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "labels": labels,
@@ -88,6 +101,8 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
         "default_prompt": head.default_prompt,
         "include_prompt": head.pooling.include_prompt,
         "activation": activation_of(model.config) if task.output_kind == "value" else "identity",
+        "thresholds": calibrated and calibrated["thresholds"],
+        "calibration": calibrated and {name: calibrated[name] for name in ("texts", "calibrated", "at_half")},
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
         "published_vocabulary": vocabulary,
@@ -117,8 +132,9 @@ def check_outputs(count: int, task: Task, source_folder: Path) -> None:
     """
     if task.fits(count):
         return
-    near = {"classification": "regression", "regression": "classification"}.get(task.name)
-    hint = f" Did you mean task {near!r}?" if near else ""
+    near = _NEAR.get(task.name, ())
+    fitting = [name for name in near if tasks.get(name).fits(count)]
+    hint = f" Did you mean task {' or '.join(map(repr, fitting))}?" if fitting else ""
     raise StudentError(
         f"the head in {source_folder} has {count} outputs (id2label); task {task.name} needs {task.widths}.{hint}"
     )

@@ -7,11 +7,11 @@ from pipeline import tasks
 from pipeline.architectures import layers
 from pipeline.checkpoint.source import Source
 from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note, sample
-from pipeline.data.files import ENDINGS, TRAINED
+from pipeline.data.files import ENDINGS, check_columns
 from pipeline.errors import InputError, RecipeError
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.recipe.fields import LabelledUpdates, Updates
 from pipeline.recipe.schema import Recipe, TrainSection
-from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 
 MASKED_LM_SUFFIX = "ForMaskedLM"
@@ -27,8 +27,8 @@ def check_section(recipe: Recipe) -> None:
     train, task = recipe.train, tasks.get(recipe.task)
     if train is None:
         return
-    if task.output_kind not in TRAINED:
-        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in TRAINED)
+    if not KINDS[task.output_kind].trained:
+        able = ", ".join(row.name for row in tasks.TASKS.values() if KINDS[row.output_kind].trained)
         raise RecipeError(f"train: task {task.name} has no training here; there is some for: {able}.")
     if recipe.student.random_weights:
         raise RecipeError(
@@ -50,6 +50,8 @@ def check_section(recipe: Recipe) -> None:
         if file is not None and Path(file).suffix.lower() not in ENDINGS[task.output_kind]:
             kinds = " or ".join(ENDINGS[task.output_kind])
             raise RecipeError(f"train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
+    if given:
+        check_columns(task, train.labels, "train")
 
 
 def _check_dataset(train: TrainSection, task: Task, name: str) -> None:
@@ -69,9 +71,10 @@ def refuse_columns(section: LabelledUpdates, name: str) -> None:
     Raises:
         RecipeError: both are given.
     """
-    columns = {"text", "pair", "label"} & section.model_fields_set
-    if section.dataset is not None and columns:
-        raise RecipeError(f"{name}.{min(columns)} names a column of train_file; dataset {section.dataset} has its own.")
+    if section.dataset is not None and section.own_columns:
+        raise RecipeError(
+            f"{name}.{min(section.own_columns)} names a column of train_file; dataset {section.dataset} has its own."
+        )
 
 
 def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> None:
@@ -142,6 +145,8 @@ def single_label_problem(rows: Sequence[Labelled], dataset: Dataset, kind: Outpu
     if kind == "spans":
         without = sum(not row.answers for row in rows)
         return f"{without} of {len(rows)} questions have no answer" if without else None
+    if KINDS[kind].several_targets:
+        return _constant_values(rows, dataset, kind)
     tagged = kind == "token_logits"
     labels = {float(tag) for row in rows for tag in row.tags} if tagged else {row.label for row in rows}
     if len(labels) > 1:
@@ -151,6 +156,19 @@ def single_label_problem(rows: Sequence[Labelled], dataset: Dataset, kind: Outpu
     (only,) = labels
     name = dataset.names[int(only)] if dataset.names else only
     return f"all {len(rows)} rows have the label {name!r}, and at least two labels are needed"
+
+
+def _constant_values(rows: Sequence[Labelled], dataset: Dataset, kind: OutputKind) -> str | None:
+    """Return why rows with a number for each output do not tell texts apart, or None if they do."""
+    columns = list(zip(*(row.values for row in rows), strict=True))
+    if not columns:
+        return f"none of {len(rows)} rows has a label"
+    constant = [name for name, column in zip(dataset.names, columns, strict=True) if len(set(column)) == 1]
+    if KINDS[kind].decision == "each" and len(constant) == len(columns):
+        return f"all {len(rows)} rows have the same labels, and a label has to be given to some and not to others"
+    if KINDS[kind].decision is None and constant:
+        return f"all {len(rows)} rows have the same number in column {constant[0]!r}, and a number has to differ"
+    return None
 
 
 # --- heads of a checkpoint -------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from pipeline import heads
 from pipeline.data.datasets import Dataset
 from pipeline.heads import Head
+from pipeline.kinds import KINDS
 from pipeline.metrics import scoring
-from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
+from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.student.reference import EncodedTexts
 from pipeline.tasks import Task
@@ -68,7 +69,7 @@ class DevSet:
                 rows = [self._rows[number] for number in numbers]
                 inputs = self._inputs(rows, device)
                 values = _values(head, model(**inputs), inputs["attention_mask"])
-                per_token = self._task.output_kind in PER_TOKEN
+                per_token = KINDS[self._task.output_kind].per_token
                 parts = [values[at, : len(row)] if per_token else values[at] for at, row in enumerate(rows)]
                 outputs.update(zip(numbers, parts, strict=True))
         return RowOutputs.of([outputs[number] for number in range(len(self._rows))])

@@ -5,6 +5,8 @@ kind of output   target
 ===============  =====================================================================
 `logits`         the number of the class
 `value`          the number
+`multi_label`    for each label 1 if it is given, else 0
+`values`         the numbers
 `token_logits`   for each token the tag of the word that it begins, else `IGNORED`
 `spans`          the answer's first and last token; 0 and 0 in a window without it
 ===============  =====================================================================
@@ -23,8 +25,8 @@ from numpy.typing import NDArray
 from pipeline.atomic import write_aside
 from pipeline.data.datasets import Labelled, LocatedAnswer
 from pipeline.errors import InputError
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.metrics.outputs import first_tokens, overlap, word_spans
-from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window
 
@@ -47,7 +49,9 @@ class EncodedExample:
     target: tuple[float, ...]
 
 
-def encode(encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence[int]) -> Iterator[EncodedExample]:
+def encode(
+    encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence[int], *, width: int = 0
+) -> Iterator[EncodedExample]:
     """Encode rows as verification does.
 
     Args:
@@ -55,6 +59,7 @@ def encode(encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence
         task: decides what a target is.
         rows: in the order of the dataset.
         ids: the number of the head's output for each label of the dataset.
+        width: number of the head's outputs, where a text has a target for each.
 
     Raises:
         InputError: a question leaves no room for its passage.
@@ -64,6 +69,8 @@ def encode(encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence
             yield _with_tags(encoder, row, ids)
         elif task.output_kind == "spans":
             yield from _answer_windows(encoder, row, number)
+        elif KINDS[task.output_kind].several_targets:
+            yield EncodedExample(encoder.encode(row.first, row.second), row.by_output(ids, width))
         else:
             label = float(ids[int(row.label)]) if task.has_labels else row.label
             yield EncodedExample(encoder.encode(row.first, row.second), (label,))
@@ -123,9 +130,10 @@ def write(examples: Iterator[EncodedExample], path: Path, kind: OutputKind) -> N
     from datasets import Features, List, Value
     from datasets.arrow_writer import ArrowWriter
 
-    number = Value("float32" if kind == "value" else "int32")
+    real = KINDS[kind].real_targets
+    number = Value("float32" if real else "int32")
     features = Features({"ids": List(Value("int32")), "types": List(Value("int32")), "target": List(number)})
-    cast = float if kind == "value" else int
+    cast = float if real else int
     # An earlier run may still have the old file mapped.
     with write_aside(path) as aside, ArrowWriter(path=str(aside), features=features) as writer:
         for one in examples:
@@ -170,7 +178,7 @@ class Batch:
     inputs: dict[str, "torch.Tensor"]
     """The architecture's inputs, each `(batch, seq_len)`."""
     target: "torch.Tensor"
-    """`(batch, 1)`, `(batch, seq_len)` or `(batch, 2)`, see the table above."""
+    """`(batch, 1)`, `(batch, outputs)`, `(batch, seq_len)` or `(batch, 2)`, see the table above."""
 
     def to(self, device: "torch.device") -> "Batch":
         """Return the batch on a device."""

@@ -49,8 +49,7 @@ def load_for_task(job: TrainingJob) -> tuple[Any, list[str]]:
 
 def headed(job: TrainingJob, checkpoint: Path | Source) -> LoadSpec:
     """Return how a checkpoint is loaded into the class of a job's task."""
-    problems = {"logits": "single_label_classification", "value": "regression"}
-    config: dict[str, Any] = {"problem_type": problems.get(job.task.output_kind)}
+    config: dict[str, Any] = {"problem_type": job.task.problem_type}
     if not job.labels and job.task.most_labels is not None:
         config["num_labels"] = job.task.most_labels
     return LoadSpec(checkpoint, job.task.auto_class, job.keeps_head, job.settings.seed, job.labels, config)

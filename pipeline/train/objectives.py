@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from pipeline import architectures
-from pipeline.schemes import OutputKind
+from pipeline.kinds import OutputKind
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
 from pipeline.train import examples, model
@@ -87,6 +87,24 @@ def squared_error(output: Any, batch: Batch) -> torch.Tensor:
     return functional.mse_loss(output.logits.float()[:, 0], batch.target[:, 0], reduction="sum")
 
 
+def binary_cross_entropy(output: Any, batch: Batch) -> torch.Tensor:
+    """Return Σ mean(−y log p − (1 − y) log(1 − p)) over rows, the mean over labels, p = sigmoid(z), `(batch, labels)`.
+
+    Source: transformers' `problem_type = "multi_label_classification"`, torch's `BCEWithLogitsLoss`.
+    """
+    logits = output.logits.float()
+    losses = functional.binary_cross_entropy_with_logits(logits, batch.target, reduction="none")
+    return losses.mean(-1).sum()
+
+
+def mean_squared_error(output: Any, batch: Batch) -> torch.Tensor:
+    """Return Σ mean((z − y)²) over rows, the mean over the numbers, z and y `(batch, numbers)`.
+
+    Source: transformers' `problem_type = "regression"` of several labels, torch's `MSELoss`.
+    """
+    return functional.mse_loss(output.logits.float(), batch.target, reduction="none").mean(-1).sum()
+
+
 def token_cross_entropy(output: Any, batch: Batch) -> torch.Tensor:
     """Return Σ −log softmax(z)_y over the first token of each word, logits z `(batch, seq_len, labels)`.
 
@@ -123,6 +141,8 @@ def count_tagged_tokens(targets: Sequence[NDArray[Any]]) -> int:
 TASK_LOSSES: dict[OutputKind, TaskLoss] = {
     "logits": TaskLoss(cross_entropy, count_rows),
     "value": TaskLoss(squared_error, count_rows),
+    "multi_label": TaskLoss(binary_cross_entropy, count_rows),
+    "values": TaskLoss(mean_squared_error, count_rows),
     "token_logits": TaskLoss(token_cross_entropy, count_tagged_tokens),
     "spans": TaskLoss(span_cross_entropy, count_rows),
 }
@@ -167,7 +187,8 @@ class LabelledObjective:
         if accelerator.is_main_process:
             ids = self.job.dataset.label_ids(self.job.labels) if self.job.task.has_labels else []
             assert not isinstance(ids, str)
-            examples.write(examples.encode(self._encoder, self.job.task, rows, ids), path, self.job.task.output_kind)
+            encoded = examples.encode(self._encoder, self.job.task, rows, ids, width=len(self.job.labels))
+            examples.write(encoded, path, self.job.task.output_kind)
         accelerator.wait_for_everyone()
         return examples.read(path)
 

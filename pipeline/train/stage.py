@@ -69,7 +69,7 @@ def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
     assert settings.train_file is not None
     assert settings.dev_file is not None
     train, dev = (locate(name, recipe_file) for name in (settings.train_file, settings.dev_file))
-    columns = Columns(settings.text, settings.pair, settings.label)
+    columns = Columns(settings.text, settings.pair, settings.label, labels=settings.labels or ())
     return files.dataset(tasks.get(recipe.task), train, dev, columns)
 
 

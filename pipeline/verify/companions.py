@@ -138,8 +138,9 @@ def _wrong_signature(
 ) -> str | None:
     if (signature.backend, signature.scheme) != (request.target.backend, request.target.scheme):
         return f"signature.json says {signature.backend}-{signature.scheme}; asked was {request.target}"
-    for field in ("prompts", "default_prompt", "include_prompt", "activation"):
-        said, meant = getattr(signature, field), of_student.metrics[field]
+    claimed = signature.model_dump(mode="json")
+    for field in ("prompts", "default_prompt", "include_prompt", "activation", "thresholds"):
+        said, meant = claimed[field], of_student.metrics[field]
         if said != meant:
             return f"signature.json has {field} {said!r}; the student has {meant!r}"
     parameters = of_student.metrics["parameters"]

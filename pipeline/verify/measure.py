@@ -15,10 +15,11 @@ from pipeline.convert.model import Model
 from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Signature
 from pipeline.formats.structure import Structure
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.schemes import SCHEMES, OutputKind
+from pipeline.schemes import SCHEMES
 from pipeline.student.reference import ONE_TOKEN, Reference
 from pipeline.verify import companions, control, quantised_checkpoint, ranges, structure
 from pipeline.verify.quantised_weights import QuantisedWeight
@@ -36,9 +37,10 @@ _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
 """The worst cosine, which an undefined one counts as: JSON has no NaN."""
+_NUMBERS: tuple[OutputKind, ...] = ("value", "values")
+"""Kinds whose outputs are numbers that people read, so that a shift of all of them matters."""
 _USUAL = 0.98
 """Share of the padded rows among which the usual difference by padding is the largest."""
-_HAS_WINNER = ("logits", "token_logits")
 
 Scores = NDArray[np.float64]
 
@@ -325,13 +327,13 @@ def measure_all(signature: Signature, reference: Reference, measured: FileMeasur
         worst_score=float(scored.scores.min()),
         sqnr_db=min(measures.sqnr_db(scored.reference.values, scored.outputs.values), _EXACT_DB),
         max_abs_error=measures.max_abs_error(scored.reference.values, scored.outputs.values) / scored.unit,
-        mean_shift=_mean_shift(scored) if signature.output_kind == "value" else None,
+        mean_shift=_mean_shift(scored) if signature.output_kind in _NUMBERS else None,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
         max_pad_difference=float(by_padding.max()) / scored.unit,
         usual_pad_difference=float(np.quantile(by_padding, _USUAL, method="lower")) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
-        agreement=_agreement(signature.output_kind, scored),
+        agreement=_agreement(signature, scored),
         kl=_kl(signature.output_kind, scored),
     )
 
@@ -344,24 +346,38 @@ def pad_differences(measured: FileMeasurements) -> Scores:
 
 
 def _mean_shift(scored: Scored) -> float:
-    """Return the mean difference of the outputs in standard deviations of the reference."""
-    spread = float(scored.reference.values.std(dtype=np.float64)) or 1.0
-    return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.reference.values))) / spread
+    """Return the mean difference of an output in standard deviations of the reference; the largest of all outputs."""
+    spread = scored.reference.values.std(axis=0, dtype=np.float64)
+    shift = np.abs((scored.outputs.values.astype(np.float64) - scored.reference.values).mean(0))
+    return float((shift / np.where(spread > 0, spread, 1.0)).max())
 
 
-def _agreement(kind: OutputKind, scored: Scored) -> float | None:
-    if kind == "spans":
-        return measures.span_agreement(list(scored.reference), list(scored.outputs))
-    return measures.agreement(scored.reference.values, scored.outputs.values) if kind in _HAS_WINNER else None
+def _agreement(signature: Signature, scored: Scored) -> float | None:
+    reference, outputs = scored.reference, scored.outputs
+    match KINDS[signature.output_kind].decision:
+        case "span":
+            return measures.span_agreement(list(reference), list(outputs))
+        case "each":
+            return measures.label_agreement(reference.values, outputs.values, signature.thresholds)
+        case "one":
+            return measures.agreement(reference.values, outputs.values)
+        case None:
+            return None
 
 
 def _kl(kind: OutputKind, scored: Scored) -> float | None:
-    """Return the mean divergence over rows or tokens; for spans over starts and ends, whose choices are the tokens."""
-    if kind == "spans":
-        rows = zip(scored.reference, scored.outputs, strict=True)
-        return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
-    divergence = measures.kl_divergence
-    return float(divergence(scored.reference.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
+    """Return the mean divergence over choices: rows, tokens, labels of their own, or the tokens of starts and ends."""
+    reference, outputs = scored.reference, scored.outputs
+    match KINDS[kind].decision:
+        case "span":
+            rows = zip(reference, outputs, strict=True)
+            return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
+        case "each":
+            return float(measures.label_kl_divergence(reference.values, outputs.values).mean())
+        case "one":
+            return float(measures.kl_divergence(reference.values, outputs.values).mean())
+        case None:
+            return None
 
 
 def groups(reference: Reference, scored: Scored) -> dict[str, Group]:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
+from pipeline.kinds import OutputKind
 from pipeline.quantize.stage import QuantiseRequest
-from pipeline.schemes import Gates, OutputKind
+from pipeline.schemes import Gates
 
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
@@ -148,7 +149,8 @@ class Measures(_Frozen):
     max_abs_error: float
     """Largest absolute difference of one output from the reference, in units of `unit`."""
     mean_shift: float | None
-    """Mean difference in standard deviations of the reference's outputs; None for all outputs but single values."""
+    """Mean difference in standard deviations of the reference's outputs, the largest of all outputs; None for all but
+    the numbers of a regression."""
     max_all_pad_error: float | None
     """Largest absolute output of a row that is all padding; None for all outputs but embeddings, since no other output
     has a defined value there."""

@@ -15,6 +15,7 @@ from pipeline.data import corpus, files
 from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, sample
 from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.kinds import KINDS
 from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder
@@ -109,7 +110,8 @@ def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset |
     if section.train_file is None or section.dev_file is None:
         return None
     train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
-    return files.dataset(task, train, dev, Columns(section.text, section.pair, section.label))
+    columns = Columns(section.text, section.pair, section.label, labels=section.labels or ())
+    return files.dataset(task, train, dev, columns)
 
 
 def check_named(section: DistilSection, task: Task) -> None:
@@ -137,6 +139,8 @@ def check_named(section: DistilSection, task: Task) -> None:
     if wrong:
         file, kinds = given[wrong[0]], " or ".join(suffixes)
         raise RecipeError(f"distil.{wrong[0]} = {file!r}: task {task.name} is distilled on {kinds}.")
+    if named:
+        files.check_columns(task, section.labels, "distil")
     if named and task.output_kind == "embedding" and section.pair is None:
         raise RecipeError(
             "distil.train_file: embeddings are evaluated on scored pairs, and distil.pair names no column of the "
@@ -193,7 +197,7 @@ def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) ->
     request = f"distil.alpha = {section.alpha} asks for hard labels"
     if section.head == "masked_lm":
         raise RecipeError(f"{request}, and blocks of text have none. The loss on masked tokens is losses.masked_lm.")
-    if task.output_kind not in files.TRAINED:
+    if not KINDS[task.output_kind].trained:
         raise RecipeError(f"{request}, and task {task.name} cannot be trained on labels. Set alpha = 0.")
     if section.texts is not None or dataset is None:
         raise RecipeError(
@@ -280,7 +284,8 @@ def encode(
         labels: labels in the order of the head's outputs.
     """
     if section.alpha > 0 and dataset is not None:
-        return examples.encode(encoder, task, rows, _label_ids(dataset, labels) if task.has_labels else [])
+        ids = _label_ids(dataset, labels) if task.has_labels else []
+        return examples.encode(encoder, task, rows, ids, width=len(labels))
     if task.output_kind == "spans" and section.texts is None:
         return examples.encode(encoder, task, rows, [])
     return (EncodedExample(encoder.encode(row.first, row.second), ()) for row in rows)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compress.distil.outputs import ModelOutputs
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.recipe.compression import DistilSection
-from pipeline.schemes import OutputKind
 
 _SLICE = 2**18
 """Logits that `soft_targets` processes at a time."""
@@ -248,6 +248,7 @@ class DistillationLosses(nn.Module):
         self.section = section
         self.by_token = section.head == "masked_lm" or kind == "token_logits"
         self.spans = section.head == "task" and kind == "spans"
+        self.each_label = section.head == "task" and KINDS[kind].decision == "each"
         self.teacher_layers = teacher_layers
         self.projections = nn.ModuleDict()
 
@@ -287,6 +288,10 @@ class DistillationLosses(nn.Module):
             # Blocks of plain text have no padding, and a copy of their logits is 125 MB.
             chosen = logits.flatten(0, 1) if mask.all() else logits[mask]  # (tokens, classes)
             return chosen, torch.ones_like(chosen[:, 0])
+        if self.each_label:
+            # A sigmoid is the softmax of a logit beside 0. The labels of a text share one item, as in the task's loss.
+            choices = torch.stack([logits, torch.zeros_like(logits)], -1)  # (batch, labels, 2)
+            return choices, torch.full_like(logits, 1 / logits.shape[-1])
         # Start and end of an answer are halves of one item.
         return logits, torch.full_like(logits[..., 0], 0.5 if self.spans else 1.0)
 

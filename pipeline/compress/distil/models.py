@@ -83,7 +83,9 @@ def begin_student(
         return *load_masked_lm(checkpoint, keeps_head=has_masked_lm_head(source), seed=section.seed), ()
     keeps_head = not task.uses_head or has_head(task, source)
     labels = head_labels(source, task, teacher, dataset) if task.has_labels else ()
-    config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
+    config: dict[str, Any] = {"problem_type": task.problem_type} if task.problem_type else {}
+    if task.uses_head and task.most_labels and not labels:
+        config["num_labels"] = task.most_labels
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
     spec = LoadSpec(checkpoint, task.auto_class, keeps_head, section.seed, labels, config, options)
     return *load_model(spec), labels

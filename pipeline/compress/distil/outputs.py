@@ -18,6 +18,7 @@ from pipeline import heads
 from pipeline.architectures import layers
 from pipeline.artifact import digest_of
 from pipeline.atomic import write_aside
+from pipeline.kinds import KINDS
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
 from pipeline.tasks import Task
@@ -154,7 +155,7 @@ def cached_names(section: DistilSection, task: Task) -> tuple[str, ...]:
     Hidden states and projections are too large to keep, and masked tokens change in each pass.
     """
     needed = {output for name in section.losses if LOSSES[name].needs_teacher for output in LOSSES[name].outputs}
-    fixed_width = task.output_kind in ("embedding", "logits", "value")
+    fixed_width = not KINDS[task.output_kind].per_token
     if section.head != "task" or not fixed_width or not needed <= set(_CACHEABLE):
         return ()
     return tuple(sorted(needed))

@@ -20,7 +20,7 @@ from pipeline.compress.prune.activations import Moments, batch_tensors
 from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
 from pipeline.compress.prune.structure import Sublayer, encoder_shape, parameters_each
 from pipeline.data.calibration import Batches
-from pipeline.schemes import OutputKind
+from pipeline.kinds import OutputKind
 from pipeline.tasks import Task
 
 Floats = NDArray[np.float64]
@@ -146,6 +146,12 @@ def _score_class(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generato
     return _drawn_log_likelihood(outputs[0], generator).sum()
 
 
+def _score_labels(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    # A sigmoid is the softmax of a logit beside 0, and each label is drawn by itself.
+    logits = outputs[0].flatten()
+    return _drawn_log_likelihood(torch.stack([logits, torch.zeros_like(logits)], -1), generator).sum()
+
+
 def _score_tags(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return _drawn_log_likelihood(outputs[0][mask > 0], generator).sum()
 
@@ -169,7 +175,9 @@ SCORES: dict[OutputKind, Score] = {
     "logits": _score_class,
     "token_logits": _score_tags,
     "spans": _score_span,
+    "multi_label": _score_labels,
     "value": _score_vector,
+    "values": _score_vector,
     "embedding": _score_vector,
 }
 
