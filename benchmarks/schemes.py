@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from pipeline import formats
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import WEIGHTS
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets

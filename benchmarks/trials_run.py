@@ -12,6 +12,7 @@ from pipeline import artifact, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.cli.progress import Progress
 from pipeline.compress.prune.structure import encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
@@ -134,7 +135,7 @@ def _parameters(folder: Path) -> int:
     known = artifact.read_manifest(folder).metrics
     if folder.name == "student":
         return int(known["parameters"])
-    with safe_open(folder / student.WEIGHTS, framework="numpy") as handle:
+    with safe_open(folder / WEIGHTS, framework="numpy") as handle:
         return sum(math.prod(handle.get_slice(name).get_shape()) for name in handle.keys())  # noqa: SIM118
 
 

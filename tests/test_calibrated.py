@@ -15,7 +15,7 @@ from pipeline import tasks
 from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
-from pipeline.checkpoint.source import CODES, WEIGHTS
+from pipeline.checkpoint.weights import CODES, WEIGHTS
 from pipeline.data.calibration import default_texts
 from pipeline.errors import StudentError
 from pipeline.quantize import checkpoint as quantised

@@ -17,6 +17,7 @@ from pieces import bundled_folder
 import pipeline
 from pipeline import artifact, formats
 from pipeline.checkpoint import plausible, source
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.convert.model import Model, read_candidates
@@ -314,16 +315,16 @@ def test_heads_and_buffers_may_be_left_over(checkpoint: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    tensors = load_file(checkpoint / source.WEIGHTS)
+    tensors = load_file(checkpoint / WEIGHTS)
     more = ("cls.predictions.bias", "bert.pooler.dense.weight", "fit_dense.weight", "bert.embeddings.position_ids")
-    save_file(tensors | {name: torch.ones(3) for name in more if name not in tensors}, checkpoint / source.WEIGHTS)
+    save_file(tensors | {name: torch.ones(3) for name in more if name not in tensors}, checkpoint / WEIGHTS)
     load(checkpoint, "embedding")
-    save_file(tensors | {"adapter.weight": torch.ones(3)}, checkpoint / source.WEIGHTS)
+    save_file(tensors | {"adapter.weight": torch.ones(3)}, checkpoint / WEIGHTS)
     with pytest.raises(StudentError, match=r"adapter\.weight first"):
         load(checkpoint, "embedding")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "modules.json", source.WEIGHTS])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "modules.json", WEIGHTS])
 def test_a_pipe_in_a_checkpoint_does_not_hang(checkpoint: Path, name: str) -> None:
     (checkpoint / name).unlink(missing_ok=True)
     os.mkfifo(checkpoint / name)

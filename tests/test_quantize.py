@@ -25,7 +25,7 @@ from pipeline.checkpoint import ranges, smoothquant
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.checkpoint.ranges import Range, scale_and_zero_point
-from pipeline.checkpoint.source import GAINS, WEIGHTS
+from pipeline.checkpoint.weights import GAINS, WEIGHTS
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.formats.litert.container import kinds_of, read_model, tensors_of

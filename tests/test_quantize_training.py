@@ -17,7 +17,7 @@ from pipeline import formats
 from pipeline.checkpoint import integers, ranges, static
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.ranges import Activation
-from pipeline.checkpoint.source import CODES, WEIGHTS
+from pipeline.checkpoint.weights import CODES, WEIGHTS
 from pipeline.data.calibration import default_texts
 from pipeline.errors import RecipeError
 from pipeline.quantize import checkpoint as quantised

@@ -10,7 +10,8 @@ from typing import Any
 
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, weight_files
+from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.weights import INTEGERS, WEIGHTS, weight_files
 from pipeline.data.location import hub_errors
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import NAME, SentenceHead

@@ -9,7 +9,8 @@ import torch
 
 from pipeline import architectures, heads
 from pipeline.checkpoint import shapes, smoothquant
-from pipeline.checkpoint.source import BUFFERS, Source
+from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.weights import BUFFERS
 from pipeline.errors import StudentError
 from pipeline.heads import sentence
 from pipeline.tasks import Task

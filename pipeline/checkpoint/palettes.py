@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.checkpoint.ranges import QuantisedWeightRecord, QuantisedWeightsRecord
-from pipeline.checkpoint.source import PALETTES
+from pipeline.checkpoint.weights import PALETTES
 from pipeline.errors import StudentError
 
 RECORD = "palettes.json"

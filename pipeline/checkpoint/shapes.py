@@ -28,7 +28,8 @@ from torch import nn
 from pipeline import architectures
 from pipeline.architectures import layers
 from pipeline.checkpoint import sentences
-from pipeline.checkpoint.source import WEIGHTS, Source
+from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.heads import sentence
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from pipeline.architectures import layers
 from pipeline.checkpoint.ranges import INPUT_GAIN, OUTPUT_GAIN
-from pipeline.checkpoint.source import GAINS
+from pipeline.checkpoint.weights import GAINS
 from pipeline.errors import StudentError
 
 _GROUPS = "groups"

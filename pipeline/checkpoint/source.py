@@ -20,6 +20,7 @@ from pipeline.architectures.architecture import Architecture
 from pipeline.artifact import check_size, digest_of, sha256_file
 from pipeline.checkpoint import plausible, sentences, tables
 from pipeline.checkpoint.files import read_json
+from pipeline.checkpoint.weights import WEIGHTS, check_adapter, check_weights, check_weights_file, header, weight_files
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.heads import sentence
@@ -29,13 +30,6 @@ from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.text import tokenizers
 
-WEIGHTS = "model.safetensors"
-PALETTES = "palettes.safetensors"
-"""The file that a palettised checkpoint has, see `checkpoint.palettes`."""
-CODES = "integers.safetensors"
-"""The file that a checkpoint has whose weights were rounded to few bits, see `checkpoint.integers`."""
-GAINS = "gains.safetensors"
-"""The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.smoothquant`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 RECIPE = "recipe:"
@@ -51,13 +45,6 @@ _DECISIONS: Mapping[OutputKind, str] = {
     "values": "takes each output as a number",
 }
 """What tasks of one class do with the outputs, for a message."""
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-
-
-INTEGERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
-"""Safetensors types of buffers, such as BERT's saved position numbers, which are no parameters."""
-BUFFERS = ("position_ids", "token_type_ids")
-"""Tensors that a checkpoint may hold beside its weights, by the end of their names."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ class Source:
 
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the weights by name, from a trial or from the header of the file."""
-        return self.tensors if self.tensors is not None else _header(self.folder)
+        return self.tensors if self.tensors is not None else header(self.folder)
 
 
 CheckpointsBySource = Mapping[str, Source]
@@ -298,14 +285,14 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
                 check_size(folder / name)
         except OSError as error:
             raise StudentError(f"{folder / name} cannot be read: {error.strerror}.") from error
-    _check_adapter(folder)
+    check_adapter(folder)
     place = sentences.table_folder(folder)
     if place is None:
         config, shapes = read_json(folder / "config.json"), None
         check_weights(folder)
     else:
-        _check_weights(place / WEIGHTS, whole_numbers=(tables.MAPPING,))
-        table = tables.read(place, _header(folder))
+        check_weights_file(place / WEIGHTS, whole_numbers=(tables.MAPPING,))
+        table = tables.read(place, header(folder))
         config, shapes = table.config, table.tensors
     tokenizers.find(place or folder)
     _check_padding(folder, config)
@@ -314,54 +301,13 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(key := architecture.keys.max_positions), int):
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
-    shapes = _header(folder) if shapes is None else shapes
+    shapes = header(folder) if shapes is None else shapes
     plausible.check(folder, config, shapes, architecture, compressed="pocketbert" in config)
     taken = dict.fromkeys((*_TAKEN, *weight_files(folder), *sentences.files(folder)))
     if place not in (None, folder):
         taken |= dict.fromkeys(f"{place.relative_to(folder).as_posix()}/{name}" for name in TOKENIZER_FILES)
     files = {name: sha256_file(folder / name) for name in taken if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
-
-
-def _header(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors of a folder's weights by name."""
-    from safetensors import safe_open
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in weight_files(folder):
-        with safe_open(folder / name, framework="numpy") as handle:
-            shapes |= {tensor: tuple(handle.get_slice(tensor).get_shape()) for tensor in handle.keys()}  # noqa: SIM118
-    return shapes
-
-
-def weight_files(folder: Path) -> list[str]:
-    """Return the names of the files that hold a checkpoint's weights: one, or the shards that an index lists.
-
-    Raises:
-        StudentError: the index cannot be read, or names something else than files beside it.
-    """
-    place = sentences.table_folder(folder)
-    if place is not None:
-        return [(place / WEIGHTS).relative_to(folder).as_posix()]
-    index = folder / f"{WEIGHTS}.index.json"
-    if (folder / WEIGHTS).is_file() or not index.is_file():
-        return [WEIGHTS]
-    listed = read_json(index).get("weight_map")
-    names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
-    if not names or not all(re.fullmatch(r"[\w.-]+\.safetensors", name) for name in names):
-        raise StudentError(f"{index} lists no safetensors files beside it in 'weight_map'. Copy the checkpoint again.")
-    return names
-
-
-def _check_adapter(folder: Path) -> None:
-    """Refuse an adapter, which changes what the weights beside it compute and would be left out."""
-    if (folder / "adapter_config.json").is_file():
-        raise StudentError(
-            f"{folder} has an adapter (adapter_config.json), which is not read. Merge it into its model first:\n"
-            f"  model = peft.AutoPeftModelForFeatureExtraction.from_pretrained({str(folder)!r}).merge_and_unload()\n"
-            f"  model.save_pretrained('merged'); transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
-            ".save_pretrained('merged')"
-        )
 
 
 def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
@@ -392,48 +338,6 @@ def _check_computation(folder: Path, config: Mapping[str, Any]) -> None:
             wrong = f"has {key} {epsilon!r}, and it has to be a number between 0 and 1"
     if wrong:
         raise StudentError(f"{folder}/config.json {wrong}.")
-
-
-def check_weights(folder: Path) -> None:
-    """Refuse pickles and broken safetensors files by reading the headers only.
-
-    Raises:
-        StudentError: with the name of the file.
-    """
-    for name in weight_files(folder):
-        _check_weights(folder / name)
-
-
-def _check_weights(path: Path, whole_numbers: tuple[str, ...] = BUFFERS) -> None:
-    from safetensors import SafetensorError, safe_open
-
-    folder = path.parent
-    if path.name != WEIGHTS and not path.is_file():
-        raise StudentError(f"{folder} has no {path.name}, which {WEIGHTS}.index.json lists. Copy the checkpoint again.")
-    if not path.is_file():
-        pickles = sorted(found.name for pattern in _PICKLES for found in folder.glob(pattern))
-        if pickles:
-            raise StudentError(
-                f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read; "
-                "save the model with save_pretrained(safe_serialization=True)."
-            )
-        raise StudentError(f"{folder} has no {WEIGHTS}.")
-    try:
-        with safe_open(path, framework="numpy") as handle:
-            names = handle.keys()
-            if not names:
-                raise StudentError(f"{path} holds no tensors.")
-            types = {name: str(handle.get_slice(name).get_dtype()) for name in names}
-    except (SafetensorError, OSError) as error:
-        raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
-    whole = sorted(
-        name for name, kind in types.items() if kind in INTEGERS and name.split(".")[-1] not in whole_numbers
-    )
-    if whole:
-        raise StudentError(
-            f"{path}: {whole[0]} is {types[whole[0]]}, whole numbers, and a weight has to be F32, F16, BF16 or F64. "
-            "Save the student before it is quantised."
-        )
 
 
 def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:

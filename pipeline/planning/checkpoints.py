@@ -17,8 +17,9 @@ from typing import Any, Literal
 from pipeline import architectures, artifact, compress, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder
+from pipeline.checkpoint.source import RECIPE, Source, find, fine_tuned, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
+from pipeline.checkpoint.weights import check_weights
 from pipeline.compress.common import Context, Stage
 from pipeline.compress.distil.checks import needs_teacher
 from pipeline.compress.distil.dataset import check_named

@@ -287,7 +287,7 @@ class _Mixes:
         from safetensors.torch import load_file
 
         from pipeline.checkpoint import integers
-        from pipeline.checkpoint.source import WEIGHTS
+        from pipeline.checkpoint.weights import WEIGHTS
         from pipeline.quantize.integers import nearest_by_row
 
         self._study = study
@@ -315,7 +315,7 @@ class _Mixes:
         from safetensors.torch import save_file
 
         from pipeline.checkpoint import integers
-        from pipeline.checkpoint.source import WEIGHTS
+        from pipeline.checkpoint.weights import WEIGHTS
 
         rounded = self._eight | dict(but or {})
         weights = {name: torch.from_numpy(one.dense()) for name, one in rounded.items()}

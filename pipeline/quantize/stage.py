@@ -279,7 +279,7 @@ def _write_weights(model: Any, out: Path) -> None:
     from safetensors.torch import save_file
 
     from pipeline.checkpoint import shapes
-    from pipeline.checkpoint.source import WEIGHTS
+    from pipeline.checkpoint.weights import WEIGHTS
 
     weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})

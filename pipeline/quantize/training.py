@@ -22,7 +22,7 @@ from pipeline import artifact, heads, tasks
 from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.ranges import INNER, INPUT_GAIN, OUTPUT_GAIN, Training
-from pipeline.checkpoint.source import WEIGHTS
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.compress.common import calibration_batches
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled

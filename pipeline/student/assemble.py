@@ -15,7 +15,8 @@ from typing import Any
 from pipeline import architectures, tasks
 from pipeline.checkpoint import sentences, tables
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import WEIGHTS, Source, weight_files
+from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.weights import WEIGHTS, weight_files
 from pipeline.errors import RecipeError
 from pipeline.heads import sentence
 from pipeline.heads.pooling import Pooling

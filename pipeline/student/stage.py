@@ -8,7 +8,8 @@ from tokenizers import normalizers
 
 from pipeline import architectures, tasks
 from pipeline.checkpoint import sentences
-from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
+from pipeline.checkpoint.source import TOKENIZER_FILES, Source
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.heads import sentence
 from pipeline.heads.labels import activation_of

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from pipeline.checkpoint import integers, palettes, ranges
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.palettes import Palette
-from pipeline.checkpoint.source import CODES
+from pipeline.checkpoint.weights import CODES
 from pipeline.errors import StudentError
 from pipeline.formats.structure import StaticScales, Structure
 from pipeline.quantize import checkpoint as quantised

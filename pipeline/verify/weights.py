@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline import architectures
 from pipeline.checkpoint.parameters import content_digest
-from pipeline.checkpoint.source import GAINS, WEIGHTS
+from pipeline.checkpoint.weights import GAINS, WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.formats.rounding import SMALLEST_STEP, Rounding
 from pipeline.formats.structure import Constant, StaticScales

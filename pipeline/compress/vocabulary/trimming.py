@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 
 from pipeline import architectures
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.source import WEIGHTS
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, required_ids
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint import ranges
 from pipeline.checkpoint.integers import Integers
-from pipeline.checkpoint.source import WEIGHTS
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.quantize import checkpoint as quantised
 
 

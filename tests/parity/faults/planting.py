@@ -15,7 +15,7 @@ from faults.file_faults import Planting
 from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import loading as checkpoint
-from pipeline.checkpoint import source as student
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.data import calibration
@@ -142,12 +142,12 @@ def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
     """Write an edited copy of a checkpoint."""
     from safetensors.torch import load_file, save_file
 
-    tensors = load_file(folder / student.WEIGHTS)
+    tensors = load_file(folder / WEIGHTS)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     with failures_named(fault):
         fault.plant(tensors, config)
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, out / student.WEIGHTS, metadata={"format": "pt"})
+    save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return out
 
@@ -177,7 +177,7 @@ def edit_file(
     fault, file = catalogue.get(name), formats.get(target.backend).FILE
     planting = Planting(
         file=out / file,
-        tensors=load_file(student_folder / student.WEIGHTS),
+        tensors=load_file(student_folder / WEIGHTS),
         sibling=lambda scheme: clean[scheme] / file,
         stranger=stranger / file,
         quantised=quantised,

@@ -23,7 +23,7 @@ from faults.students import unusual
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint import ranges
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
-from pipeline.checkpoint.source import CODES, GAINS, WEIGHTS
+from pipeline.checkpoint.weights import CODES, GAINS, WEIGHTS
 from pipeline.data import calibration
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
