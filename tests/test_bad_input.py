@@ -201,7 +201,7 @@ def stsb_file(content: str) -> Callable[[Scene], Arguments]:
 
 RECIPES = {
     "recipe name that is not there": Bad(
-        ("'minilmm'", "there are: albert, albert-sst2-bundled, bert-base-random", "'minilm'?"),
+        ("'minilmm'", "there are: albert, albert-sst2-bundled, all-mpnet", "'minilm'?"),
         lambda _: ["plan", "minilmm"],
     ),
     "recipe file that is not there": Bad(

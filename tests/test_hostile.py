@@ -352,11 +352,11 @@ def sentence_transformers(folder: Path, *modules: str) -> None:
 
 def test_a_module_that_is_not_carried_out_is_refused(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
-    recipe = pipeline_recipe(tmp_path, folder)
     sentence_transformers(folder, "Transformer", "Pooling", "Normalize")
+    recipe = pipeline_recipe(tmp_path, folder)
     source.find(*recipe)
-    sentence_transformers(folder, "Transformer", "Pooling", "Dense")
-    with pytest.raises(StudentError, match=r"names the module Dense \(Transformer → Pooling → Dense\)"):
+    sentence_transformers(folder, "Transformer", "Pooling", "LSTM")
+    with pytest.raises(StudentError, match=r"names the module LSTM \(Transformer → Pooling → LSTM\)"):
         source.find(*recipe)
     (folder / "modules.json").write_text("[1]")
     with pytest.raises(StudentError, match="is no list of modules"):

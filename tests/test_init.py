@@ -181,7 +181,7 @@ def test_a_sentence_transformers_folder_is_an_embedding_whatever_its_class(tiny_
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 24}')
     made = draft(folder, tmp_path / "recipe.toml")
     assert (made.task, made.lengths) == ("embedding", [16, 24])
-    assert "sentence_bert_config.json cuts texts at 24" in (tmp_path / "recipe.toml").read_text()
+    assert "sentence-transformers truncates texts at 24" in (tmp_path / "recipe.toml").read_text()
 
 
 def test_a_masked_language_model_is_only_taken_without_its_head(tiny_student, tmp_path):

@@ -29,6 +29,8 @@ _PLAIN_WORDS = {
 """Pydantic's words for Python's types, and TOML's for the same."""
 _OF_UNION = re.compile(r"int|float|str|tuple|list|[\w-]+\[.*\]", re.DOTALL)
 """Parts of an error's location that name one type of a union, not a key."""
+_SHOWN_CHARACTERS = 200
+"""Most of a name in a message that goes on with the names that exist."""
 
 
 def find(name: str) -> Path:
@@ -44,7 +46,8 @@ def find(name: str) -> Path:
         path = Path(os.path.expanduser(name))
         # `os.path` answers False for a name that no file system takes; `Path` raises.
         if not os.path.isfile(path):
-            raise RecipeError(f"recipe {name} {no_file(path)}. Ready ones: {', '.join(names())}.")
+            shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+            raise RecipeError(f"recipe {shown} {no_file(path)}. Ready ones: {', '.join(names())}.")
         return path
     if name not in names():
         close = difflib.get_close_matches(name, names(), 1)
