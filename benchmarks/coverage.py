@@ -44,7 +44,7 @@ TARGETS = (
     Target("executorch", "fp32"),
     Target("executorch", "int8_dynamic"),
 )
-LENGTHS = (16, 64)
+LENGTHS = (32,)
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ def page(results: dict[int, Result]) -> Iterator[str]:
         "A row is a folder in the hub's own layout: model type, config keys, modules, prompts, labels and kind of",
         f"tokenizer as published, with random weights, {LAYERS} layers, heads of {HEAD_WIDTH} columns, a feed-forward",
         f"of twice the hidden size, and {VOCABULARY:,} tokens trained on the package's texts; static tables keep their",
-        "width. It goes through `init` and the drafted recipe, in three formats at fp32 and int8, up to the verdict.",
-        "Embedding models and cross-encoders are compared with sentence-transformers on the same folder, in the",
-        "student stage; the others with transformers' own class. Sizes are of the cut models. Whether a trained one",
+        "width. It goes through `init` and the drafted recipe, in three formats at fp32 and int8, at one length of 32 tokens,",
+        "up to the verdict. Embedding models and cross-encoders are compared with sentence-transformers on the same",
+        "folder; the others with transformers' own class. Sizes are of the cut models. Whether a trained one",
         "is as good, its own run says.",
         "",
         "| # | encoder | type | task | files | worst of fp32 / int8 | MB of fp32 / int8 | s |",
