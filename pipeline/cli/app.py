@@ -372,14 +372,26 @@ def predict(
     prompt: Annotated[
         str | None, typer.Option(help="Prompt of an embedding model, by its name, such as query; '' for none.")
     ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Labels of your own, with commas between: for models of language inference.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help="Sentence for --labels, with {} where a label is put: 'This example is {}.'")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours to show.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
-    from pipeline.convert.model import predict_file, read_candidates
+    from pipeline.convert.model import classify_file, predict_file, read_candidates
     from pipeline.convert.private_log import call_in_worker
 
+    if labels is not None:
+        if pair is not None or among is not None:
+            raise InputError("--labels goes with texts alone; leave --pair and --among out.")
+        found = call_in_worker(classify_file, file, text, labels.split(","), template, threads=threads)
+        document = documents.zero_shot_document(text, found)
+        return documents.show(as_json, document, partial(tables.print_zero_shot, text, found))
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.

@@ -65,6 +65,12 @@ def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Pari
     return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "evaluators": evaluators}
 
 
+def zero_shot_document(texts: Sequence[str], found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Return the JSON document of texts with the probability of each label of one's own."""
+    rows = [_given("text", text) | {"labels": dict(scores)} for text, scores in zip(texts, found, strict=True)]
+    return {"predictions": rows}
+
+
 def prediction_document(
     predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None
 ) -> dict[str, Any]:

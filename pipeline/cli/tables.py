@@ -104,6 +104,14 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
         say(f"report: {folder / 'report' / 'index.html'}")
 
 
+def print_zero_shot(texts: Sequence[str], found: Sequence[Mapping[str, float]]) -> None:
+    """Print the probability of each label of one's own for each text."""
+    for text, scores in zip(texts, found, strict=True):
+        say(shortened(text))
+        for label, share in scores.items():
+            say(f"  {share:6.1%}  {shortened(label)}")
+
+
 def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
     """Print the model's prediction for each text, and the nearest candidates of each."""
     for number, prediction in enumerate(predictions):

@@ -11,6 +11,7 @@ from typing import Literal, Self, overload
 
 from pipeline import artifact
 from pipeline.artifact import Artifact
+from pipeline.convert import zero_shot
 from pipeline.convert.model import Model, Prediction, model_folder, open_checked, warn_unprompted
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
@@ -65,6 +66,15 @@ class IsolatedModel:
         """
         warn_unprompted(self.signature, prompt)
         return self._worker.call(_predict, list(texts), prompt)
+
+    def zero_shot(self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE) -> dict[str, float]:
+        """Return the probability of labels of one's own, see `Model.zero_shot`.
+
+        Raises:
+            InputError: the text, the labels or the template are empty, or the model is none of inference.
+            WorkerDied: the runtime crashed or hung.
+        """
+        return self._worker.call(_zero_shot, text, list(labels), template)
 
     def close(self) -> None:
         """End the process."""
@@ -169,3 +179,8 @@ def _open(folder: Path, threads: int) -> None:
 def _predict(texts: Sequence[str | tuple[str, str]], prompt: str | None) -> list[Prediction]:
     assert _model is not None
     return _model.predict(texts, prompt)
+
+
+def _zero_shot(text: str, labels: Sequence[str], template: str) -> dict[str, float]:
+    assert _model is not None
+    return _model.zero_shot(text, labels, template)

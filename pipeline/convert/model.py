@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import artifact, formats, tasks
-from pipeline.convert import opening
+from pipeline.convert import opening, zero_shot
 from pipeline.errors import InputError, no_file
 from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Function, Signature
@@ -135,6 +135,14 @@ class Model:
         warn_unprompted(self.signature, prompt)
         before = self.signature.wanted.text(prompt)
         return [self._predict(before, *((text, None) if isinstance(text, str) else text)) for text in texts]
+
+    def zero_shot(self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE) -> dict[str, float]:
+        """Return the probability of labels of one's own, the most probable first; see `convert.zero_shot`.
+
+        Raises:
+            InputError: the text, the labels or the template are empty, or the model is none of inference.
+        """
+        return zero_shot.scores(self.signature, lambda *pair: self._predict("", *pair).vector, text, labels, template)
 
     def _predict(self, prompt: str, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
@@ -334,6 +342,18 @@ def predict_file(
             f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."
         )
     return predictions, None
+
+
+def classify_file(
+    file: Path, texts: Sequence[str], labels: Sequence[str], template: str | None, *, threads: int
+) -> list[dict[str, float]]:
+    """Load a model and classify texts by labels of one's own: the work of `pocketbert predict --labels`, in a worker.
+
+    Raises:
+        PipelineError: see `pipeline.load` and `Model.zero_shot`.
+    """
+    with load(file, threads=threads) as model:
+        return [model.zero_shot(text, labels, template or zero_shot.TEMPLATE) for text in texts]
 
 
 def nearest(

@@ -1,0 +1,101 @@
+"""Labels of one's own by entailment: what transformers' pipeline gives for the same checkpoint."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import LABELS
+
+from pipeline import tasks
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.convert import zero_shot
+from pipeline.errors import InputError
+from pipeline.formats.signature import Function, Signature
+from pipeline.student.outputs import reference_outputs
+from pipeline.text.encoding import Encoder
+
+NAMES = ("CONTRADICTION", "neutral", "ENTAILMENT")
+TEXT, TOPICS = "The river runs slowly under the old house.", ("nature", "a very old house", "blue paper")
+
+
+@pytest.fixture
+def inference(
+    randomised: Callable[[str, str], Path], tmp_path: Path
+) -> tuple[Path, Signature, Callable[[str, str], Any]]:
+    """A classifier with the labels of inference, its signature, and its logits of a pair in PyTorch."""
+    folder = Path(shutil.copytree(randomised("bert", "classification"), tmp_path / "nli"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert len(LABELS) == len(NAMES)
+    named = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
+    (folder / "config.json").write_text(json.dumps(config | named), encoding="utf-8")
+    task = tasks.get("classification")
+    model, encoder = load_checkpoint(folder, task), Encoder.from_folder(folder, 64)
+    signature = Signature(
+        backend="litert",
+        scheme="fp32",
+        task=task.name,
+        output_kind=task.output_kind,
+        file="model.tflite",
+        minimum_runtime="1.2.0",
+        pad_token_id=0,
+        labels=NAMES,
+        functions=(Function(name="at_64", min_length=64, max_length=64, inputs=(), outputs=()),),
+        parameters=1,
+    )
+    return folder, signature, lambda *pair: reference_outputs(model, task, [encoder.encode(*pair)])[0][0]
+
+
+@pytest.mark.parametrize("template", [zero_shot.TEMPLATE, "In this text, {} is the topic."])
+def test_it_is_transformers_pipeline(template: str, inference: Any) -> None:
+    import transformers
+
+    folder, signature, logits_of = inference
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"),
+        pad_token="[PAD]",
+        sep_token="[SEP]",
+        model_max_length=64,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    pipeline = transformers.pipeline("zero-shot-classification", model=model, tokenizer=tokenizer)
+    theirs = pipeline(TEXT, list(TOPICS), hypothesis_template=template)
+    mine = zero_shot.scores(signature, logits_of, TEXT, TOPICS, template)
+    assert list(mine) == theirs["labels"]
+    assert np.allclose(list(mine.values()), theirs["scores"], atol=1e-5)
+    assert abs(sum(mine.values()) - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("labels", "template", "words"),
+    [
+        (("one",), zero_shot.TEMPLATE, "give two or more that differ"),
+        (("one", " "), zero_shot.TEMPLATE, "none of them empty"),
+        (("one", "one"), zero_shot.TEMPLATE, "give two or more that differ"),
+        (TOPICS, "no place", "it has to have {} once"),
+        (TOPICS, "{} and {}", "it has to have {} once"),
+    ],
+)
+def test_labels_and_templates_that_are_none(labels: Any, template: str, words: str, inference: Any) -> None:
+    _, signature, logits_of = inference
+    with pytest.raises(InputError, match=words):
+        zero_shot.scores(signature, logits_of, TEXT, labels, template)
+
+
+def test_a_model_without_entailment_is_refused(inference: Any) -> None:
+    _, signature, logits_of = inference
+    other = signature.model_copy(update={"labels": LABELS})
+    with pytest.raises(InputError, match="gives negative, neutral, positive; labels of one's own need a model"):
+        zero_shot.scores(other, logits_of, TEXT, TOPICS, zero_shot.TEMPLATE)
+
+
+def test_the_command_says_what_it_needs(command_here: Any, converted: Callable[..., Path], tmp_path: Path) -> None:
+    folder = converted("litert-fp32")
+    outcome = command_here("predict", folder, TEXT, "--labels", "nature,paper", cwd=tmp_path)
+    assert (outcome.rc, "labels of one's own need a model of natural language inference" in outcome.stderr) == (2, True)
+    outcome = command_here("predict", folder, TEXT, "--labels", "nature,paper", "--pair", "x", cwd=tmp_path)
+    assert (outcome.rc, "leave --pair and --among out" in outcome.stderr) == (2, True)
