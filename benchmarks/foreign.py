@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.foreign_cases import CASES, Case, make
 from benchmarks.foreign_modules import write_student
 from pipeline.atomic import remove, write_text
-from pipeline.convert.private_log import call_in_worker
 from pipeline.errors import PipelineError
+from pipeline.execution.worker import Worker
 from pipeline.foreign.judge import Request, judge
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -56,16 +56,19 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="WORD", help="files with this in their name")
     parser.add_argument("--page", action="store_true", help="write the page of the record, judge nothing")
     parser.add_argument("--again", action="store_true", help="judge files again that were judged before")
+    parser.add_argument("--list", action="store_true", help="name the files and stop")
     options = parser.parse_args()
+    if options.list:
+        print("\n".join(f"{case.name}{case.suffix}: {case.verdict} {case.cause}".rstrip() for case in CASES))
+        return 0
     results = _read()
     chosen = [case for case in CASES if not options.only or any(word in case.name for word in options.only)]
-    for case in () if options.page else chosen:
-        if case.name in results and not options.again:
-            continue
-        if case.suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
-            print(f"{case.name}: not run, onnxruntime is not installed", file=sys.stderr)
-            continue
-        results[case.name] = found = run(case)
+    todo = [] if options.page else [case for case in chosen if options.again or case.name not in results]
+    if importlib.util.find_spec("onnxruntime") is None:
+        print("the .onnx files are not run, since onnxruntime is not installed", file=sys.stderr)
+        todo = [case for case in todo if case.suffix != ".onnx"]
+    for case, found in _runs(todo):
+        results[case.name] = found
         print(f"{'ok  ' if found.fits(case) else 'BAD '} {case.name}: {found.said}", file=sys.stderr, flush=True)
         _write(results)
     write_text(PAGE, "\n".join(page(results)) + "\n")
@@ -77,19 +80,34 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def run(case: Case) -> Result:
-    """Make a case's file unless it is there, and judge it."""
+def _runs(cases: list[Case]) -> Iterator[tuple[Case, Result]]:
+    """Yield each case with what was said of its file; one worker makes files until a tool takes it down."""
+    log = BUILD / "making.log"
+    maker = Worker(log)
+    try:
+        for case in cases:
+            found = run(case, maker)
+            if found.verdict == "error":
+                maker.close()
+                maker = Worker(log)
+            yield case, found
+    finally:
+        maker.close()
+
+
+def run(case: Case, maker: Worker) -> Result:
+    """Make a case's file in a worker unless it is there, and judge it."""
     began = time.monotonic()
     student = BUILD / "students" / case.student
     file = BUILD / "files" / f"{case.name}{case.suffix}"
     try:
         if not student.is_dir():
-            call_in_worker(write_student, case.student, student)
+            maker.call(write_student, case.student, student)
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             aside = file.with_name(f"making-{file.name}")
             remove(aside)
-            call_in_worker(make, case.name, student, aside)
+            maker.call(make, case.name, student, aside)
             aside.rename(file)
         found = judge(Request(file, str(student), None, None, thorough=False), lambda text: None)
     except PipelineError as error:

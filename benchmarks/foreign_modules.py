@@ -110,7 +110,8 @@ class Sentence(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Return the embedding, `(1, hidden)`, of ids, mask and perhaps types."""
-        ids, mask, types = inputs if len(inputs) == 3 else (*inputs, None)
+        ids, mask = inputs[:2]
+        types = inputs[2] if len(inputs) == 3 else None
         if self.mistake == "truncated":
             ids, mask, types = ids[:, :16], mask[:, :16], None if types is None else types[:, :16]
         elif self.mistake == "prompt missing":
@@ -128,7 +129,8 @@ class Sentence(nn.Module):
             attended = (1.0 - attended.float())[:, None, None, :] * -1e4
         output = self.model(input_ids=ids, attention_mask=attended, **options)
         if self.mistake == "pooler":
-            return output.pooler_output
+            pooler: torch.Tensor = output.pooler_output
+            return pooler
         pooled = self._pooled(output.last_hidden_state, mask)
         return pooled if "norm" in self.mistake else nn.functional.normalize(pooled, p=2.0, dim=1)
 
@@ -154,7 +156,9 @@ class Tokens(nn.Module):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
         """Return the vectors, `(1, length, hidden)`."""
-        return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+        output = self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
 
 
 class Headed(nn.Module):

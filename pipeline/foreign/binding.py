@@ -69,7 +69,7 @@ class Reading:
         """Return a row's `(items, width)`; padding of outputs with an item for each token is left out."""
         if self.form == "spans":
             return np.stack([np.asarray(results[at])[0, :tokens] for at in self.outputs], axis=-1).astype(np.float32)
-        first = np.asarray(results[self.outputs[0]], np.float32)[0]
+        first: Array = np.asarray(results[self.outputs[0]], np.float32)[0]
         return first[:tokens] if self.form in ("tokens", "token_logits", "joined_spans") else first.reshape(1, -1)
 
 

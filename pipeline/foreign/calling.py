@@ -1,5 +1,6 @@
 """Find out how to call and read a file: every way that its names allow runs a few rows, and the best one stays."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,13 +66,19 @@ class File:
             ArtifactError: it is damaged.
             ToolchainError: its runtime refuses it, is not installed, or went down.
         """
-        worker = Worker(log)
+        worker = Worker(log, threads=1)
         return cls(path, worker, log, worker.call(session.open_file, path))
+
+    def close(self) -> None:
+        """Let the file go, and end its process, which may be dead."""
+        with contextlib.suppress(WorkerDied):
+            self.worker.call(session.close_file)
+        self.worker.close()
 
     def again(self) -> None:
         """Start a process anew after one that died."""
         self.worker.close()
-        self.worker = Worker(self.log)
+        self.worker = Worker(self.log, threads=1)
         self.worker.call(session.open_file, self.path)
 
 
@@ -172,13 +179,13 @@ def find(
             continue
         for reading, outputs in found:
             tried += 1
-            error = float(np.mean([diagnosis.relative_error(a, b) for a, b in zip(right, outputs, strict=True)]))
-            if error >= _RIGHT and (len(ways[entry]) > 1 or len(found) > 1):
+            distance = float(np.mean([diagnosis.relative_error(a, b) for a, b in zip(right, outputs, strict=True)]))
+            if distance >= _RIGHT and (len(ways[entry]) > 1 or len(found) > 1):
                 if variants is None:
                     variants = checkpoint.call(reference.erring, [samples[n] for n in same], at)
-                error = diagnosis.nearest_error(right, outputs, variants)
-            if best is None or error < _CLEARLY * best[0]:
-                best = (error, way, reading)
+                distance = diagnosis.nearest_error(right, outputs, variants)
+            if best is None or distance < _CLEARLY * best[0]:
+                best = (distance, way, reading)
         if best is not None and best[0] < _RIGHT:
             break
     if best is None:

@@ -82,7 +82,7 @@ def judge(request: Request, tell: Callable[[str], None]) -> Judgement:
         try:
             return _judged(request, known, checkpoint, facts, file)
         finally:
-            file.worker.close()
+            file.close()
 
 
 @contextlib.contextmanager
@@ -92,7 +92,8 @@ def _workers() -> Iterator[tuple[Worker, Path, Path]]:
         private_log() as log,
         private_log() as own,
         tempfile.TemporaryDirectory(prefix="pocketbert-") as scratch,
-        Worker(own) as checkpoint,
+        # Small operations of two threads wait for each other where cores are shared: 56 s against 3.
+        Worker(own, threads=1) as checkpoint,
     ):
         yield checkpoint, log, Path(scratch)
 

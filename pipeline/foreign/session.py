@@ -76,6 +76,12 @@ def open_file(file: Path) -> Description:
     return Description(_opened.runtime, _opened.stands_in, _opened.entries)
 
 
+def close_file() -> None:
+    """Let the file go: its runtime is another's in a process that is used again."""
+    global _opened
+    _opened = None
+
+
 def outputs_of(caller: Caller, row: Row, length: int) -> list[Array]:
     """Return every output for one row.
 

@@ -97,7 +97,8 @@ class _Checkpoint:
         tokens = len(row) if tokens is None else tokens
         if self.task.output_kind == "embedding":
             output = Hidden(output.last_hidden_state[:, :tokens])
-        return self.head.reference(output, row.unpooled)[0][: len(row)]
+        items: Array = self.head.reference(output, row.unpooled)[0]
+        return items[: len(row)]
 
     def outputs(self, runs: Sequence[Run], **errors: Any) -> list[Array]:
         """Return the outputs of unpadded rows."""
@@ -227,8 +228,9 @@ def _of_head(checkpoint: _Checkpoint, head: SentenceHead, runs: Sequence[Run], w
     """Yield references with the right vectors of tokens and another head."""
     rows = [run.row for run in runs]
     hidden = [checkpoint.forward(row).last_hidden_state for row in rows]
-    own = getattr(checkpoint.model, NAME, None)
-    modules = list(head.module() if own is None else own)
+    own: Any = getattr(checkpoint.model, NAME, None)
+    own = head.module() if own is None else own
+    modules = list(own)
     for name, words, changed, kept in _heads(head, modules):
         try:
             changed.check(hidden[0].shape[-1])

@@ -106,7 +106,8 @@ def _same_rows(matrix: Array, constant: Array) -> bool:
     """Return whether a constant has the rows of a matrix, in another order."""
     for one in (constant, constant.T):
         if one.shape == matrix.shape:
-            lengths = [np.sort(np.linalg.norm(rows, axis=1)) for rows in (matrix, one)]
-            if np.allclose(*lengths, rtol=0.02, atol=1e-6) and np.ptp(lengths[0]) > 0.05 * lengths[0].mean():
+            ours, theirs = (np.sort(np.linalg.norm(rows, axis=1)) for rows in (matrix, one))
+            # Rows that are all alike would be those of any table.
+            if np.allclose(ours, theirs, rtol=0.02, atol=1e-6) and np.ptp(ours) > 0.05 * ours.mean():
                 return True
     return False

@@ -56,7 +56,7 @@ class OpenONNX:
         inputs, outputs = (
             tuple(map(_port, rows)) for rows in (self._session.get_inputs(), self._session.get_outputs())
         )
-        self.entries = (Entry(_ENTRY, inputs, outputs),)
+        self.entries: tuple[Entry, ...] = (Entry(_ENTRY, inputs, outputs),)
 
     def run(self, entry: Entry, inputs: Sequence[Array]) -> list[Array]:
         """Run the graph, see `OpenFile`."""

@@ -32,7 +32,7 @@ class OpenExecuTorch:
             ToolchainError: the runtime refuses it, such as for kernels or delegates that it lacks.
         """
         check_identifier(file, IDENTIFIER)
-        self.entries = (_entry(file),)
+        self.entries: tuple[Entry, ...] = (_entry(file),)
         self.runtime = f"{TITLE} (executorch {importlib.metadata.version('executorch')})"
         with native_log_hidden():
             runtime = runtime_library()
