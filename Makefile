@@ -10,7 +10,7 @@ JOBS ?= 2
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
+.PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
         train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support coverage compression ablation processors \
         clean distclean
 
@@ -130,6 +130,10 @@ compat: ready  ## try the LiteRT files on older runtimes (INSTALL=1 downloads th
 peers: ready  ## what one would pick instead (onnxruntime, default exports), in one run with our files of RECIPE
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers $(RECIPE)
+
+foreign: ready  ## files of other tools, right and with a mistake: what verify --against says; writes benchmarks/FOREIGN.md (30 minutes)
+	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
+	@.venv/bin/python -m benchmarks.foreign
 
 schemes: ready  ## the bundled student in every scheme that rounds, timed in one run; writes benchmarks/SCHEMES.md (4 hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.schemes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.atomic import FULL
-from pipeline.cli import arm64, demo, documents, gate, history, mil, phones, quantisation, signatures, tables
+from pipeline.cli import arm64, demo, documents, foreign, gate, history, mil, phones, quantisation, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -243,15 +243,37 @@ def convert(
 
 @app.command()
 def verify(
-    recipe: RecipeName = "minilm",
+    recipe: Annotated[
+        str, typer.Argument(help="Ready recipe, or path to a .toml file; with --against, a model file of any tool.")
+    ] = "minilm",
     target: Targets = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Judge a file of another tool against this checkpoint: a folder, bundled:NAME or hub:…"),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="With --against: the task, if the checkpoint's class is not it.")
+    ] = None,
+    pooling: Annotated[
+        PoolingMode | None, typer.Option(help="With --against: pooling of an encoder whose folder says none.")
+    ] = None,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Try every length, every token id and every text; what `push` asks for.")
     ] = False,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Prove on real text that each converted file is still the same model."""
+    """Prove on real text that each converted file, or with --against any file, still is the same model."""
+    if against is not None:
+        if target:
+            raise InputError("--target chooses among a recipe's targets, and --against judges one file. Leave it out.")
+        foreign.judge(recipe, against, task, pooling, thorough=thorough, as_json=as_json)
+    if task or pooling:
+        raise InputError("--task and --pooling belong to --against; a recipe says both itself.")
+    from pipeline.foreign.session import SUFFIXES
+
+    if Path(recipe).suffix in SUFFIXES:
+        raise InputError(f"{recipe} is a model file. Name the checkpoint that it was made of: --against CHECKPOINT.")
     _line(recipe, "verify", target=target, build=build, as_json=as_json, thorough=thorough)
 
 

@@ -110,6 +110,10 @@ class Encoder:
                 f"{path} cannot be read: {error}. Make the target again with `pocketbert run`."
             ) from error
 
+    def shortened(self, max_length: int) -> "Encoder":
+        """Return an encoder with the same tokenizer that truncates to another length."""
+        return Encoder(Tokenizer.from_str(self._tokenizer.to_str()), max_length)
+
     def encode(self, first: str, second: str | None = None) -> Row:
         """Encode a text, or a pair of texts; a lone surrogate becomes a question mark."""
         return _row(self._encoding(first, second))

@@ -15,9 +15,12 @@ from pipeline.formats import Evaluator, Inputs, Outputs, Session
 from pipeline.formats.signature import Function, Signature
 from pipeline.mil.constants import Expression, constants
 
-_STANDS_IN = (
+STANDS_IN = (
     "It does not exercise Core ML's compiler, kernels and compute units, nor their speed: only a Mac or an iPhone does."
 )
+
+
+INTERPRETER = f"PocketBERT's reference interpreter for ML Programs, version {mil.VERSION}"
 
 
 def no_runtime() -> str | None:
@@ -62,10 +65,10 @@ def load_compute_unit(file: Path, signature: Signature, compute_units: ComputeUn
 def evaluators() -> list[Evaluator]:
     """Return the reference interpreter, which gives the verdict, and on macOS Core ML on each compute unit."""
     interpreter = Evaluator(
-        f"PocketBERT's reference interpreter for ML Programs, version {mil.VERSION}",
+        INTERPRETER,
         lambda file, signature, threads: load_interpreter(file, signature),
         uses_threads=False,
-        stands_in=_STANDS_IN,
+        stands_in=STANDS_IN,
         load_flushed=lambda file, signature: _InterpreterSession(file, signature, flush_subnormals=True),
     )
     return [interpreter] if no_runtime() else [interpreter, *(_on(units) for units in get_args(ComputeUnits))]

@@ -21,13 +21,17 @@ from pipeline.formats.signature import Function, Tensor
 from pipeline.formats.structure import Activation, Constant, Denied, Flow, StaticScales, Structure
 from pipeline.schemes import Arithmetic, Stored
 
-_IDENTIFIER = b"ET12"
+IDENTIFIER = b"ET12"
 _XNNPACK = "XnnpackBackend"
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
 """Storage of floats by number in executorch/exir/scalar_type.py."""
 _BYTES = {0: "u1", 1: "i1"}
 _SCALAR_TYPES = {3: "int32", 4: "int64", 6: "float32"}
 """Names of executorch/exir/scalar_type.py."""
+_ALL_TYPES = {**_SCALAR_TYPES, 0: "uint8", 1: "int8", 2: "int16", 5: "float16", 7: "float64", 11: "bool"}
+"""Those that other tools' files may take or give as well."""
+Described = tuple[str, tuple[int, ...], bool]
+"""Type of a tensor, its sizes, and whether some of them are only the largest."""
 _KERNELS = ("aten", "dim_order_ops", "executorch_prim", "quantized_decomposed")
 """Namespaces of executorch's own kernels."""
 _RANDOM = ("aten::native_dropout", "aten::rand", "aten::randn")
@@ -49,6 +53,24 @@ def inspect(file: Path) -> tuple[Function, ...]:
     outputs = _tensors(forward, forward["outputs"], _constants(plans["get_output_names"]))
     bounds = [int(_constants(plans[f"get_{bound}_seq_len"])[0]) for bound in ("min", "max")]
     return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
+
+
+@checked
+def method_tensors(file: Path) -> dict[str, tuple[list[Described], list[Described]]]:
+    """Return the inputs and outputs of each method of any `.pte`, whoever made it; those that are no tensors too."""
+    found = {}
+    for plan in _opened(file).table["execution_plan"]:
+        inputs, outputs = ([_described(plan["values"][at]) for at in plan[kind]] for kind in ("inputs", "outputs"))
+        found[str(plan["name"])] = (inputs, outputs)
+    return found
+
+
+def _described(value: Table) -> Described:
+    if value.member("val") != "Tensor":
+        return str(value.member("val")), (), False
+    tensor = value["val"]
+    dtype = _ALL_TYPES.get(tensor["scalar_type"], f"type {tensor['scalar_type']}")
+    return dtype, tuple(int(size) for size in tensor["sizes"]), tensor["shape_dynamism"] != 0
 
 
 def claims(file: Path) -> dict[str, str]:
@@ -132,7 +154,7 @@ class _Program:
 
 
 def _opened(file: Path) -> _Program:
-    check_identifier(file, _IDENTIFIER)
+    check_identifier(file, IDENTIFIER)
     return _Program.read(memoryview(file.read_bytes()))
 
 

@@ -23,10 +23,10 @@ def no_runtime() -> str | None:
 
 def import_runtime() -> None:
     """Import the runtime with the kernels of quantised embedding tables, which are not in its core."""
-    _library()
+    runtime_library()
 
 
-def _library() -> Any:
+def runtime_library() -> Any:
     """Return the runtime's own library.
 
     `executorch.runtime` is a layer above it that imports the whole exporter for one class of warnings: 5 of the 8
@@ -95,7 +95,7 @@ class _ExecuTorchSession:
 
     def __init__(self, file: Path, *, threads: int) -> None:
         with native_log_hidden():
-            runtime = _library()
+            runtime = runtime_library()
             with _opening:
                 _set_threads(runtime, threads, file)
                 _open.add(self)

@@ -1,0 +1,113 @@
+"""Which error a file's outputs look like: the reference that makes it fits far better than the right one."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pipeline.foreign.record import Cause, Variant
+from pipeline.formats.ports import Array
+
+_FAR_BETTER = 0.5
+"""A reference with an error fits far better from half of the right one's error on. A right file never comes near: its
+own rounding is no nearer to the error than the error is large."""
+_DIFFERS = 1e-3
+"""Relative difference from which on a row tells an error from the right reference."""
+_LEAST_ROWS = 2
+_UNIFORM = 4.0
+"""Rounding is alike on every text: its worst error is a few times the usual one."""
+_COARSE = 0.02
+"""Relative error from which on rounding is coarse."""
+
+
+def relative_error(first: Array, second: Array) -> float:
+    """Return the difference of two rows' outputs, of the larger one's size: 0 for equal ones, and up to 2.
+
+    Outputs of another shape, or that are not finite, are as far as can be.
+    """
+    if first.shape != second.shape or not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return 2.0
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    size = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
+    return float(np.linalg.norm(a - b)) / size if size > 0 else 0.0
+
+
+def causes(reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant]) -> list[Cause]:
+    """Return the errors that fit far better than the right reference, the best first.
+
+    Args:
+        reference: of each row, by the checkpoint.
+        found: the file's.
+        variants: references that make an error.
+    """
+    against_reference = _errors(reference, found)
+    fitting: list[tuple[float, Cause]] = []
+    for variant in (*variants, *_made_of_outputs(reference, found)):
+        differs = np.array([relative_error(a, b) for a, b in zip(reference, variant.outputs, strict=True)]) > _DIFFERS
+        if differs.sum() < _LEAST_ROWS:
+            continue
+        against_variant = _errors(variant.outputs, found)
+        right, wrong = float(np.median(against_reference[differs])), float(np.median(against_variant[differs]))
+        if wrong < _FAR_BETTER * right:
+            cause = Cause(variant.name, variant.words, int(differs.sum()), right, wrong)
+            fitting.append((float(against_variant.mean()), cause))
+    return [cause for _, cause in sorted(fitting, key=lambda one: one[0])]
+
+
+def _errors(expected: Sequence[Array], found: Sequence[Array]) -> Array:
+    return np.array([relative_error(a, b) for a, b in zip(expected, found, strict=True)])
+
+
+def nearest_error(reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant]) -> float:
+    """Return the mean relative error against the nearest of the right reference and those with an error."""
+    every = [reference, *(variant.outputs for variant in (*variants, *_made_of_outputs(reference, found)))]
+    return min(float(_errors(one, found).mean()) for one in every)
+
+
+def _made_of_outputs(reference: Sequence[Array], found: Sequence[Array]) -> Iterator[Variant]:
+    """Yield the right outputs in the form that the file seems to have: fewer numbers, or another order of labels."""
+    width, own = found[0].shape[-1], reference[0].shape[-1]
+    same = all(a.shape[0] == b.shape[0] for a, b in zip(reference, found, strict=True))
+    if not same or not all(np.isfinite(one).all() for one in found):
+        return
+    if 1 < width < own:
+        cut = [one[:, :width] for one in reference]
+        words = f"the embedding is cut to its first {width} of {own} numbers"
+        yield Variant("vector_cut", words, cut)
+        yield Variant("vector_cut+normalised", f"{words} and normalised", [_unit(one) for one in cut])
+    elif width == own and 1 < width <= 64:
+        order = _order(np.concatenate(reference), np.concatenate(found))
+        if order is not None:
+            words = f"labels are in another order: the checkpoint's outputs {', '.join(map(str, order))}"
+            yield Variant("label_order", words, [one[:, order] for one in reference])
+
+
+def _unit(row: Array) -> Array:
+    return row / max(float(np.linalg.norm(row)), 1e-12)
+
+
+def _order(reference: Array, found: Array) -> list[int] | None:
+    """Return which column of the reference each column of the file is, if that is a permutation and not their order."""
+    distance = ((found[:, :, None] - reference[:, None, :]) ** 2).sum(0)
+    order = [int(one) for one in distance.argmin(1)]
+    return order if sorted(order) == list(range(len(order))) and order != sorted(order) else None
+
+
+def by_size(reference: Sequence[Array], found: Sequence[Array]) -> Cause:
+    """Return a name for an error that nothing fits, by its size on each text."""
+    errors = _errors(reference, found)
+    bad = sum(not np.isfinite(one).all() for one in found)
+    if bad:
+        return Cause("not_finite", f"NaN or infinity on {bad} of {len(found)} rows", bad)
+    usual, worst = float(np.median(errors)), float(errors.max())
+    if usual > _COARSE and worst < max(_UNIFORM * usual, 1.0) and usual < 0.5:
+        words = (
+            f"every text is off by about as much ({usual:.1%}, {worst:.1%} at worst): rounding that is too coarse, or "
+            "scales that are wrong"
+        )
+        return Cause("scale", words, len(found), usual)
+    if usual >= 0.5:
+        words = f"its outputs have nothing to do with the checkpoint's ({usual:.0%} off on the usual text)"
+        return Cause("unrelated", words, len(found), usual)
+    far = int((errors > _COARSE).sum())
+    words = f"no known error fits: {usual:.2%} off on the usual text, {worst:.1%} at worst, above 2 % on {far} rows"
+    return Cause("unknown", words, far, usual)
