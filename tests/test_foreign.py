@@ -4,6 +4,7 @@ A file against a checkpoint that differs in one thing is a file that makes one m
 Files of other tools are in `make foreign`.
 """
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -156,7 +157,7 @@ def test_what_cannot_be_judged_is_one_line(
 
 
 def test_onnxruntime_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match=r"onnxruntime, which is not installed.*make peers.*pocketbert\[peers\]"):
         onnx.OpenONNX(tmp_path / "model.onnx")
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline import tasks
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
-from pipeline.checkpoint.source import Source, at, weight_files
+from pipeline.checkpoint.source import Source, at
+from pipeline.checkpoint.weights import weight_files
 from pipeline.convert.private_log import private_log
 from pipeline.errors import InputError, StudentError, WorkerDied, no_file
 from pipeline.execution.worker import Worker

@@ -7,8 +7,9 @@ import numpy as np
 
 from pipeline.foreign.record import Cause, Storage, Verdict
 from pipeline.formats.ports import Array
+from pipeline.kinds import OutputKind
 from pipeline.metrics import measures
-from pipeline.schemes import SCHEMES, Gates, OutputKind, Scheme
+from pipeline.schemes import SCHEMES, Gates, Scheme
 from pipeline.verify.structure import declared_sqnr_db
 
 

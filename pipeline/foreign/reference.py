@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from pipeline import architectures, heads, tasks
-from pipeline.checkpoint.source import WEIGHTS
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.foreign.record import Variant
 from pipeline.formats.ports import Array
 from pipeline.heads import sentence
