@@ -126,6 +126,9 @@ class Sentence(nn.Module):
         if self.mistake == "offset":
             options["position_ids"] = torch.arange(ids.shape[1])[None]
         if self.plain_mask:
+            if self.types:
+                # coremltools 9.0 does not take the slice of positions in transformers' BERT.
+                options["position_ids"] = torch.arange(int(ids.shape[1]))[None]
             attended = (1.0 - attended.float())[:, None, None, :] * -1e4
         output = self.model(input_ids=ids, attention_mask=attended, **options)
         if self.mistake == "pooler":

@@ -46,7 +46,9 @@ def _quantised(module: nn.Module, count: int, out: Path, recipe: str) -> None:
     quantizer = quantizers.Quantizer(str(plain), getattr(recipes, recipe)())
     calibrated = None
     if quantizer.need_calibration:
-        calibrated = quantizer.calibrate({"serving_default": _calibration(count)})
+        # litert-torch narrows the samples' int64.
+        rows = [{name: one.astype("int32") for name, one in row.items()} for row in _calibration(count)]
+        calibrated = quantizer.calibrate({"serving_default": rows})
     quantizer.quantize(calibrated).export_model(str(out), overwrite=True)
     plain.unlink()
 
@@ -81,7 +83,9 @@ def coreml_flexible(module: nn.Module, count: int, out: Path) -> None:
     import coremltools as ct
 
     shape = ct.EnumeratedShapes(shapes=[[1, 16], [1, LENGTH]], default=[1, LENGTH])
-    _converted(module, count, shape, compute_precision=ct.precision.FLOAT32).save(str(out))
+    # Several inputs with listed shapes need this release.
+    target = ct.target.iOS18
+    _converted(module, count, shape, target=target, compute_precision=ct.precision.FLOAT32).save(str(out))
 
 
 def coreml_int8(module: nn.Module, count: int, out: Path) -> None:
@@ -94,7 +98,7 @@ def coreml_int8(module: nn.Module, count: int, out: Path) -> None:
     cto.linear_quantize_weights(_converted(module, count), config).save(str(out))
 
 
-def _converted(module: nn.Module, count: int, shape: Any = None, **options: Any) -> Any:
+def _converted(module: nn.Module, count: int, shape: Any = None, *, target: Any = None, **options: Any) -> Any:
     import coremltools as ct
     import numpy as np
 
@@ -107,7 +111,7 @@ def _converted(module: nn.Module, count: int, shape: Any = None, **options: Any)
             ct.TensorType(name=name, shape=shape or one.shape, dtype=np.int32)
             for name, one in zip(NAMES, given, strict=False)
         ],
-        minimum_deployment_target=ct.target.iOS16,
+        minimum_deployment_target=target or ct.target.iOS16,
         **options,
     )
 

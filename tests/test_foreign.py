@@ -4,7 +4,6 @@ A file against a checkpoint that differs in one thing is a file that makes one m
 Files of other tools are in `make foreign`.
 """
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -157,7 +156,7 @@ def test_what_cannot_be_judged_is_one_line(
 
 
 def test_onnxruntime_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match=r"onnxruntime, which is not installed.*make peers.*pocketbert\[peers\]"):
         onnx.OpenONNX(tmp_path / "model.onnx")
 
@@ -206,10 +205,10 @@ def test_the_right_outputs_in_another_form_are_named() -> None:
     random = np.random.default_rng(0)
     right = [random.normal(size=(1, 4)).astype(np.float32) for _ in range(12)]
     turned = [one[:, [1, 2, 3, 0]] for one in right]
-    assert [cause.name for cause in diagnosis.causes(right, turned, [])] == ["label_order"]
+    assert [cause.name for cause in diagnosis.causes(right, turned, [], kind="logits")] == ["label_order"]
     cut = [one[:, :2] for one in right]
-    assert diagnosis.causes(right, cut, [])[0].name == "vector_cut"
-    assert diagnosis.causes(right, right, []) == []
+    assert diagnosis.causes(right, cut, [], kind="embedding")[0].name == "vector_cut"
+    assert diagnosis.causes(right, right, [], kind="logits") == []
 
 
 def test_an_error_has_to_fit_far_better_than_the_reference() -> None:
@@ -218,6 +217,6 @@ def test_an_error_has_to_fit_far_better_than_the_reference() -> None:
     variant = Variant("wrong", "it is wrong", wrong)
     # A file whose rounding is as large as the error is still nearer to the reference.
     noisy = [one + random.normal(scale=0.8, size=one.shape).astype(np.float32) for one in right]
-    assert diagnosis.causes(right, noisy, [variant]) == []
+    assert diagnosis.causes(right, noisy, [variant], kind="embedding") == []
     noisy = [one + random.normal(scale=0.3, size=one.shape).astype(np.float32) for one in wrong]
-    assert [cause.name for cause in diagnosis.causes(right, noisy, [variant])] == ["wrong"]
+    assert [cause.name for cause in diagnosis.causes(right, noisy, [variant], kind="embedding")] == ["wrong"]

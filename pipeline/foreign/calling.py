@@ -15,6 +15,7 @@ from pipeline.foreign.record import Variant
 from pipeline.foreign.reference import Facts, Sample
 from pipeline.foreign.session import Caller
 from pipeline.formats.ports import Array
+from pipeline.schemes import OutputKind
 from pipeline.text.encoding import Row
 
 _RIGHT = 0.02
@@ -140,7 +141,7 @@ def find(
     file: File,
     checkpoint: Worker,
     facts: Facts,
-    kind: str,
+    kind: OutputKind,
     ways: list[list[Binding]],
     lengths: Lengths,
     samples: Sequence[Sample],
@@ -183,7 +184,7 @@ def find(
             if distance >= _RIGHT and (len(ways[entry]) > 1 or len(found) > 1):
                 if variants is None:
                     variants = checkpoint.call(reference.erring, [samples[n] for n in same], at)
-                distance = diagnosis.nearest_error(right, outputs, variants)
+                distance = diagnosis.nearest_error(right, outputs, variants, kind=kind)
             if best is None or distance < _CLEARLY * best[0]:
                 best = (distance, way, reading)
         if best is not None and best[0] < _RIGHT:
@@ -196,7 +197,7 @@ def find(
 
 
 def _read(
-    file: File, checkpoint: Worker, facts: Facts, kind: str, way: Binding, rows: list[Row], at: list[int]
+    file: File, checkpoint: Worker, facts: Facts, kind: OutputKind, way: Binding, rows: list[Row], at: list[int]
 ) -> Iterator[tuple[Reading, list[Array]]]:
     """Yield each way to read the outputs of rows, with what is read."""
     caller = _caller(way, facts)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pipeline.foreign.record import Cause, Variant
 from pipeline.formats.ports import Array
+from pipeline.schemes import OutputKind
 
 _FAR_BETTER = 0.5
 """A reference with an error fits far better from half of the right one's error on. A right file never comes near: its
@@ -31,17 +32,20 @@ def relative_error(first: Array, second: Array) -> float:
     return float(np.linalg.norm(a - b)) / size if size > 0 else 0.0
 
 
-def causes(reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant]) -> list[Cause]:
+def causes(
+    reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant], *, kind: OutputKind
+) -> list[Cause]:
     """Return the errors that fit far better than the right reference, the best first.
 
     Args:
         reference: of each row, by the checkpoint.
         found: the file's.
         variants: references that make an error.
+        kind: the task's kind of output.
     """
     against_reference = _errors(reference, found)
     fitting: list[tuple[float, Cause]] = []
-    for variant in (*variants, *_made_of_outputs(reference, found)):
+    for variant in (*variants, *_made_of_outputs(reference, found, kind)):
         differs = np.array([relative_error(a, b) for a, b in zip(reference, variant.outputs, strict=True)]) > _DIFFERS
         if differs.sum() < _LEAST_ROWS:
             continue
@@ -57,24 +61,26 @@ def _errors(expected: Sequence[Array], found: Sequence[Array]) -> Array:
     return np.array([relative_error(a, b) for a, b in zip(expected, found, strict=True)])
 
 
-def nearest_error(reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant]) -> float:
+def nearest_error(
+    reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant], *, kind: OutputKind
+) -> float:
     """Return the mean relative error against the nearest of the right reference and those with an error."""
-    every = [reference, *(variant.outputs for variant in (*variants, *_made_of_outputs(reference, found)))]
+    every = [reference, *(variant.outputs for variant in (*variants, *_made_of_outputs(reference, found, kind)))]
     return min(float(_errors(one, found).mean()) for one in every)
 
 
-def _made_of_outputs(reference: Sequence[Array], found: Sequence[Array]) -> Iterator[Variant]:
+def _made_of_outputs(reference: Sequence[Array], found: Sequence[Array], kind: OutputKind) -> Iterator[Variant]:
     """Yield the right outputs in the form that the file seems to have: fewer numbers, or another order of labels."""
     width, own = found[0].shape[-1], reference[0].shape[-1]
     same = all(a.shape[0] == b.shape[0] for a, b in zip(reference, found, strict=True))
     if not same or not all(np.isfinite(one).all() for one in found):
         return
-    if 1 < width < own:
+    if kind == "embedding" and 1 < width < own:
         cut = [one[:, :width] for one in reference]
         words = f"the embedding is cut to its first {width} of {own} numbers"
         yield Variant("vector_cut", words, cut)
         yield Variant("vector_cut+normalised", f"{words} and normalised", [_unit(one) for one in cut])
-    elif width == own and 1 < width <= 64:
+    elif kind in ("logits", "token_logits") and width == own:
         order = _order(np.concatenate(reference), np.concatenate(found))
         if order is not None:
             words = f"labels are in another order: the checkpoint's outputs {', '.join(map(str, order))}"

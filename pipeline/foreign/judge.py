@@ -236,7 +236,7 @@ def _conclude(
         variants = checkpoint.call(
             reference.erring, [rows.samples[at] for at in chosen], [rows.lengths[at] for at in chosen]
         )
-        fitting = diagnosis.causes([right[at] for at in chosen], [found[at] for at in chosen], variants)
+        fitting = diagnosis.causes([right[at] for at in chosen], [found[at] for at in chosen], variants, kind=kind)
         measured = measures.measure(kind, right, found)
     backend = session.backend_of(file.path)
     kept = measures.scheme_kept(measured, storage, kind, backend, facts.activation) if measured else None

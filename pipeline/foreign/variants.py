@@ -158,7 +158,8 @@ def _of_tables(checkpoint: _Checkpoint, runs: Sequence[Run]) -> Iterator[Variant
         "relative positions are left out",
     )
     for shift in (-1, 1):
-        words = f"ids are those of another vocabulary: each reads the row of the id {shift:+d}"
+        row = "lower" if shift < 0 else "higher"
+        words = f"ids are those of another vocabulary: each reads the row of the id one {row}"
         yield from _edited(checkpoint, runs, "word_embeddings", _shifted(shift), f"vocabulary_off:{shift:+d}", words)
 
 
