@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import trials_tiny
 from conftest import REPOSITORY, environment
+from test_sentences import MEAN, MODULES, modules, put
 from warm import session
 
 from benchmarks import (
@@ -77,7 +79,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., P
     root = tmp_path_factory.mktemp("table")
     texts = sorted({text.first.replace("\n", " ") for text in verification_texts()})
     (root / "plain.txt").write_text("\n".join(texts), encoding="utf-8")
-    table = trials_tiny.table(root, tiny_student("bert", "embedding"))
+    student = Path(shutil.copytree(tiny_student("bert", "embedding"), root / "student"))
+    put(student, modules(*MODULES), {"1_Pooling/config.json": MEAN})
+    table = trials_tiny.table(root, student)
     with pytest.MonkeyPatch.context() as patch, session().lent(patch):
         assert trials_command.main(table, trials_tiny.page, None, ["--only", "whole"]) == 0
     return table

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline import architectures, tasks
 from pipeline.architectures.architecture import Architecture
-from pipeline.artifact import check_size, digest_of, sha256_file
+from pipeline.artifact import MANIFEST, check_size, digest_of, sha256_file
 from pipeline.checkpoint import plausible, sentences, tables
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.weights import WEIGHTS, check_adapter, check_weights, check_weights_file, header, weight_files
@@ -376,7 +376,10 @@ def _check_problem(recipe: Recipe, source: Source) -> None:
 
 def _check_head(recipe: Recipe, recipe_file: Path, source: Source) -> None:
     """Refuse a head that is not carried out, that nobody has named, or that truncates earlier than a target."""
-    if sentence.NAME not in source.config and not sentences.has_modules(source.folder) and not recipe.student.pooling:
+    # What was made here of a folder that said it, or of a recipe that did, has the default head where it says nothing.
+    made_here = source.tensors is not None or (source.folder / MANIFEST).is_file()
+    says = made_here or sentence.NAME in source.config or sentences.has_modules(source.folder)
+    if not says and not recipe.student.pooling:
         raise RecipeError(
             f"{recipe_file}: {source.folder} is a bare encoder: it has no {sentences.MODULES}, which would say how the "
             f"vectors of its tokens become an embedding. Say it: student.pooling = 'mean', or another of "

@@ -15,7 +15,7 @@ from pipeline.foreign.record import Variant
 from pipeline.foreign.reference import Facts, Sample
 from pipeline.foreign.session import Caller
 from pipeline.formats.ports import Array
-from pipeline.schemes import OutputKind
+from pipeline.kinds import OutputKind
 from pipeline.text.encoding import Row
 
 _RIGHT = 0.02

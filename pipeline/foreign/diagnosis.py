@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.foreign.record import Cause, Variant
 from pipeline.formats.ports import Array
-from pipeline.schemes import OutputKind
+from pipeline.kinds import OutputKind
 
 _FAR_BETTER = 0.5
 """A reference with an error fits far better from half of the right one's error on. A right file never comes near: its
