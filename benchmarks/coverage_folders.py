@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,31 @@ from pipeline.text import bundled
 LAYERS, HEAD_WIDTH, VOCABULARY = 2, 16, 2000
 """To which depth, width of an attention head, and vocabulary are cut; the number of heads stays."""
 _STATIC = "static"
-_SPECIALS: Mapping[TokenizerKind, tuple[str, ...]] = {
-    "wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    "cased": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    "bpe": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
-    "unigram": ("<s>", "<pad>", "</s>", "<unk>"),
-}
-_CLASSES: Mapping[TokenizerKind, str] = {
-    "wordpiece": "BertTokenizer",
-    "cased": "BertTokenizer",
-    "bpe": "RobertaTokenizer",
-    "unigram": "XLMRobertaTokenizer",
+
+
+@dataclass(frozen=True)
+class _Tokenizer:
+    """What a kind of tokenizer calls its special tokens, in the order of their ids, and how it treats text."""
+
+    name: str
+    """Class in transformers."""
+    specials: tuple[str, ...]
+    cls: str = "<s>"
+    sep: str = "</s>"
+    padding: str = "<pad>"
+    unknown: str = "<unk>"
+    mask: str = "<mask>"
+    lowers: bool | None = None
+    """Whether WordPiece lower-cases; None for the other models."""
+
+
+_BERT = {"cls": "[CLS]", "sep": "[SEP]", "padding": "[PAD]", "unknown": "[UNK]", "mask": "[MASK]"}
+_TOKENIZERS: Mapping[TokenizerKind, _Tokenizer] = {
+    "wordpiece": _Tokenizer("BertTokenizer", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), **_BERT, lowers=True),
+    "cased": _Tokenizer("BertTokenizer", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), **_BERT, lowers=False),
+    "mpnet": _Tokenizer("MPNetTokenizer", ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), unknown="[UNK]", lowers=True),
+    "bpe": _Tokenizer("RobertaTokenizer", ("<s>", "<pad>", "</s>", "<unk>", "<mask>")),
+    "unigram": _Tokenizer("XLMRobertaTokenizer", ("<s>", "<pad>", "</s>", "<unk>")),
 }
 _AUTO = {
     "embedding": "AutoModel",
@@ -65,7 +80,9 @@ def _write_encoder(row: Row, folder: Path) -> None:
     import transformers
 
     hidden = width(row)
-    options: dict[str, Any] = dict(row.config) | {"vocab_size": VOCABULARY, "pad_token_id": _padding(row.tokenizer)}
+    kind = _TOKENIZERS[row.tokenizer]
+    options: dict[str, Any] = dict(row.config) | {"vocab_size": VOCABULARY}
+    options["pad_token_id"] = kind.specials.index(kind.padding)
     if row.model_type == "distilbert":
         options |= {"dim": hidden, "n_layers": LAYERS, "n_heads": row.heads, "hidden_dim": 2 * hidden}
     else:
@@ -83,7 +100,7 @@ def _write_encoder(row: Row, folder: Path) -> None:
         _dump(folder / "config.json", {"model_type": row.model_type} | options)
         save_file({"embeddings.word_embeddings.weight": torch.zeros(VOCABULARY, hidden)}, folder / "model.safetensors")
         return
-    if row.tokenizer in ("bpe", "unigram"):
+    if kind.cls == "<s>":
         options |= {"bos_token_id": 0, "eos_token_id": 2}
     config = transformers.AutoConfig.for_model(row.model_type, **options)
     torch.manual_seed(row.number)
@@ -151,65 +168,59 @@ def _write_modules(row: Row, folder: Path) -> None:
     _dump(folder / "sentence_bert_config.json", {"max_seq_length": 128, "do_lower_case": False})
 
 
-def _padding(kind: TokenizerKind) -> int:
-    return 0 if kind in ("wordpiece", "cased") else 1
-
-
 def _write_tokenizer(row: Row, folder: Path) -> None:
     """Train a tokenizer of the row's kind on the package's own texts, and write it with its settings."""
-    kind = row.tokenizer
-    specials = _SPECIALS[kind]
-    tokenizer, trainer = _blank(kind, specials)
+    kind = _TOKENIZERS[row.tokenizer]
+    tokenizer, trainer = _blank(row.tokenizer, kind)
     tokenizer.train_from_iterator([text.first for text in bundled.verification_texts()] * 4, trainer)
-    cls, sep = ("[CLS]", "[SEP]") if kind in ("wordpiece", "cased") else ("<s>", "</s>")
-    _finish(tokenizer, kind, cls, sep)
-    if kind == "unigram":
-        tokenizer.add_special_tokens(["<mask>"])
+    _finish(tokenizer, row.tokenizer, kind)
+    if kind.mask not in kind.specials:
+        tokenizer.add_special_tokens([kind.mask])
     tokenizer.save(str(folder / "tokenizer.json"))
-    padding, unknown, mask = (
-        ("[PAD]", "[UNK]", "[MASK]") if kind in ("wordpiece", "cased") else ("<pad>", "<unk>", "<mask>")
-    )
-    settings: dict[str, Any] = {"tokenizer_class": _CLASSES[kind], "model_max_length": 128, "cls_token": cls}
-    settings |= {"sep_token": sep, "pad_token": padding, "unk_token": unknown, "mask_token": mask}
-    if kind in ("wordpiece", "cased"):
-        settings["do_lower_case"] = kind == "wordpiece"
-    else:
-        settings |= {"bos_token": cls, "eos_token": sep}
+    settings: dict[str, Any] = {"tokenizer_class": kind.name, "model_max_length": 128, "cls_token": kind.cls}
+    settings |= {"sep_token": kind.sep, "pad_token": kind.padding, "unk_token": kind.unknown, "mask_token": kind.mask}
+    if kind.lowers is not None:
+        settings["do_lower_case"] = kind.lowers
+    if kind.cls == "<s>":
+        settings |= {"bos_token": kind.cls, "eos_token": kind.sep}
     _dump(folder / "tokenizer_config.json", settings)
 
 
-def _blank(kind: TokenizerKind, specials: tuple[str, ...]) -> tuple[Any, Any]:
+def _blank(name: TokenizerKind, kind: _Tokenizer) -> tuple[Any, Any]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    options: dict[str, Any] = {"vocab_size": VOCABULARY - 1, "special_tokens": list(specials), "show_progress": False}
-    if kind in ("wordpiece", "cased"):
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=kind == "wordpiece")
+    options: dict[str, Any] = {
+        "vocab_size": VOCABULARY - 1,
+        "special_tokens": list(kind.specials),
+        "show_progress": False,
+    }
+    if kind.lowers is not None:
+        tokenizer = Tokenizer(models.WordPiece(unk_token=kind.unknown))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=kind.lowers)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer, trainers.WordPieceTrainer(**options)
-    if kind == "bpe":
+    if name == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         return tokenizer, trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(unk_token="<unk>", **options)
+    return tokenizer, trainers.UnigramTrainer(unk_token=kind.unknown, **options)
 
 
-def _finish(tokenizer: Any, kind: TokenizerKind, cls: str, sep: str) -> None:
+def _finish(tokenizer: Any, name: TokenizerKind, kind: _Tokenizer) -> None:
     from tokenizers import processors
 
-    ids = [(token, tokenizer.token_to_id(token)) for token in (cls, sep)]
-    if kind == "bpe":
+    ids = [(token, tokenizer.token_to_id(token)) for token in (kind.cls, kind.sep)]
+    if name == "bpe":
         tokenizer.post_processor = processors.RobertaProcessing(
             ids[1], ids[0], trim_offsets=True, add_prefix_space=False
         )
         return
-    second = "1" if kind in ("wordpiece", "cased") else "0"
-    between = f"{sep}:0" if second == "1" else f"{sep}:0 {sep}:0"
+    cls, sep = kind.cls, kind.sep
+    pair = f"{cls}:0 $A:0 {sep}:0 {sep}:0 $B:0 {sep}:0" if cls == "<s>" else f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {between} $B:{second} {sep}:{second}", special_tokens=ids
+        single=f"{cls}:0 $A:0 {sep}:0", pair=pair, special_tokens=ids
     )

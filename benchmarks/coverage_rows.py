@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-TokenizerKind = Literal["wordpiece", "cased", "bpe", "unigram"]
+TokenizerKind = Literal["wordpiece", "cased", "mpnet", "bpe", "unigram"]
 Modules = tuple[tuple[str, Mapping[str, Any]], ...]
 SQUAD = "question_answering"
 
@@ -62,8 +62,9 @@ ROWS = (
         "sentence-transformers/all-mpnet-base-v2",
         "mpnet",
         *_M,
-        modules=MEAN,
+        tokenizer="mpnet",
         config={"max_position_embeddings": 514},
+        modules=MEAN,
     ),
     Row(4, "sentence-transformers/multi-qa-MiniLM-L6-cos-v1", "bert", *_XS, modules=MEAN),
     Row(

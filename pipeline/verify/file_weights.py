@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline import tasks
 from pipeline.formats.structure import Structure
+from pipeline.heads import sentence
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Row
@@ -83,6 +84,7 @@ class _FileWeights:
         """Run a model's modules with the file's weights inside the context; the last weights stay in the model."""
         from pipeline.checkpoint.parameters import is_called
 
+        self._put_head(model)
         hooks = [model.register_forward_pre_hook(self._begin)]
         for name, module in model.named_modules():
             if is_called(module):
@@ -94,6 +96,21 @@ class _FileWeights:
             for hook in hooks:
                 hook.remove()
 
+    def _put_head(self, model: Any) -> None:
+        """Put the file's weights into an embedding's head, whose reference reads them and calls no module."""
+        import torch
+
+        for call, (name, _) in enumerate(self.expected.calls):
+            if not name.startswith(f"{sentence.NAME}."):
+                continue
+            self._put(model.get_submodule(name), call, name)
+            parts = {part for place in self.places.get(call, {}).values() for part in place.form.parts}
+            for maker in {part.rpartition(".")[0] for part in parts}:
+                before = model.get_submodule(maker)
+                before.bias.data = torch.zeros_like(before.bias)
+                if f"{maker}.weight" in parts and isinstance(before, torch.nn.LayerNorm):
+                    before.weight.data = torch.ones_like(before.weight)
+
     def _begin(self, model: Any, inputs: Any) -> None:
         self._calls = 0
         self._plain.clear()
@@ -102,11 +119,14 @@ class _FileWeights:
         """Put the file's weights for this call into a module; return its new input if norms are folded, else None."""
         call, self._calls = self._calls, self._calls + 1
         name, _ = self.expected.calls[call]
+        self._put(module, call, name)
+        parts = {part for place in self.places.get(call, {}).values() for part in place.form.parts}
+        return (self._without(parts),) if parts else None
+
+    def _put(self, module: Any, call: int, name: str) -> None:
         for kind in ("weight", "bias"):
             if getattr(module, kind, None) is not None:
                 getattr(module, kind).data = self._tensor(call, f"{name}.{kind}")
-        parts = {part for place in self.places.get(call, {}).values() for part in place.form.parts}
-        return (self._without(parts),) if parts else None
 
     def _called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep a module's output without its scale and its shift."""
