@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import recipe_file
+from conftest import branch_of, recipe_file
 
 from pipeline import tasks
 from pipeline.checkpoint import loading, sentences, source
 from pipeline.errors import PipelineError, RecipeError, StudentError
+from pipeline.formats import signature
 from pipeline.recipe import loading as recipes
 from pipeline.student import assemble, golden, library, stage
 from pipeline.text.encoding import Encoder
@@ -225,6 +226,36 @@ def test_a_checkpoint_that_was_made_of_a_stack_keeps_it(stacked: Callable[[str],
     assert again.sentence_head.settings == sentences.read(folder)
 
 
+@pytest.mark.parametrize("name", ["ettin", "leaf"])
+def test_a_file_with_the_weights_of_its_head_is_verified(
+    name: str, stacked: Callable[[str], Path], command_here: Any, tmp_path: Path
+) -> None:
+    """int8 rounds the Dense of the head too, and the control has to know: dense layers, a norm folded into the next."""
+    file = recipe_file(
+        tmp_path,
+        student={"source": str(stacked(name)), "random_weights": True},
+        convert={"sequence_lengths": [16]},
+        targets={"litert": {"schemes": ["int8_dynamic"]}},
+        verify={"datasets": ["none"]},
+    )
+    outcome = command_here("verify", file)
+    assert outcome.rc == 0, outcome.stdout + outcome.stderr
+    folder = tmp_path / "build" / "tiny" / "litert-int8_dynamic" / "model"
+    head = sentences.read(stacked(name))
+    said = signature.read(folder)
+    assert (said.prompts, said.include_prompt) == (head.prompts, head.pooling.include_prompt)
+    assert said.functions[0].outputs[0].shape == (1, head.width(64))
+
+
+def test_a_hidden_size_that_the_head_does_not_take_is_refused_by_the_plan(
+    stacked: Callable[[str], Path], tmp_path: Path
+) -> None:
+    student = {"source": str(stacked("leaf")), "random_weights": True}
+    file = recipe_file(tmp_path, student=student, prune={"hidden_size": 32, "max_length": 16, "calibration_texts": 48})
+    with pytest.raises(StudentError, match="its Dense takes 64 numbers, and what comes before it gives 32"):
+        branch_of(file)
+
+
 # --- configs of every version ------------------------------------------------------------------------------------
 
 
@@ -351,8 +382,6 @@ def test_a_bare_encoder_s_pooling_is_asked_for(tiny_student: Callable[[str, str]
 
 def test_a_recipe_names_the_pooling_and_the_prompts(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
     """What the library computes for the same modules, where the checkpoint's folder has none."""
-    from conftest import branch_of
-
     encoder = tiny_student("bert", "embedding")
     put(tmp_path, {"config.json": {}})
     named = {"pooling": "cls", "prompts": {"query": "query: ", "none": ""}, "default_prompt": "query"}

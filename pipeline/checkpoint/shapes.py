@@ -358,7 +358,12 @@ def outline(model: Any, source: Source, *, compressed: bool) -> Source:
         model: made of the checkpoint.
         source: the checkpoint; its tokenizer stays.
         compressed: whether `save` would write the model, and not transformers' own `save_pretrained`.
+
+    Raises:
+        StudentError: the head of an embedding does not fit the encoder any more.
     """
+    if hasattr(model, sentence.NAME):
+        sentence.settings(model).check(sentence.hidden_size(model.config))
     config = json.loads(model.config.to_json_string())
     config |= entry_of(model) if compressed else {"architectures": [type(model).__name__]}
     tensors = {name: tuple(tensor.shape) for name, tensor in named_once(model).items()}

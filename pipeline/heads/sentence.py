@@ -124,6 +124,11 @@ def settings(model: Any) -> SentenceHead:
     return found
 
 
+def hidden_size(config: Any) -> int:
+    """Return the hidden size of transformers' config; DistilBERT calls it otherwise."""
+    return int(getattr(config, "hidden_size", 0) or config.dim)
+
+
 def attach(model: Any, head: SentenceHead, tensors: Mapping[str, Any] | None) -> None:
     """Give an encoder its head, unless that is the default one.
 
@@ -137,7 +142,7 @@ def attach(model: Any, head: SentenceHead, tensors: Mapping[str, Any] | None) ->
     """
     if head == DEFAULT:
         return
-    head.check(int(getattr(model.config, "hidden_size", 0) or model.config.dim))
+    head.check(hidden_size(model.config))
     module = head.module()
     if tensors is None:
         module.to("meta")
