@@ -30,6 +30,11 @@ PLAIN_NORMS = tuple(name for row in ARCHITECTURES.values() for name in row.plain
 UNSUPPORTED = {
     "modernbert": "its local attention needs a second mask and rotary positions, which no graph here builds",
     "deberta-v2": "its disentangled attention gathers by relative position, which XNNPACK does not run",
+    "gemma3_text": "its layers have one key-value head for several queries, rotary positions and two kinds of mask",
+    "gliner": "its labels are part of the input, and its head gives spans for each of them",
+    "jina_bert": "its code comes from the checkpoint, which is not run",
+    "new": "its code comes from the checkpoint, which is not run",
+    "nomic_bert": "its rotary positions and gated feed-forward have no module here yet",
 }
 """Encoders that users bring and that have no module, with the reason."""
 
