@@ -82,7 +82,7 @@ def edited(checkpoint: Path, place: Path, table: str, edit: Callable[[Any], Any]
 
 MISTAKES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     # What the checkpoint has, and so what the file lacks.
-    "positions one too low": ("position_embeddings.weight", lambda table: table.roll(-1, 0), "positions_off:-1"),
+    "positions one too high": ("position_embeddings.weight", lambda table: table.roll(1, 0), "positions_off:+1"),
     "ids of a longer vocabulary": (
         "word_embeddings.weight",
         lambda table: table.roll(1, 0),
@@ -136,7 +136,7 @@ def refused(line: TinyLine, place: Path) -> dict[str, tuple[list[str], int, str]
         "no model file": (["verify", "minilm", "--against", folder], 2, "none of the files that can be judged"),
         "no checkpoint": (["verify", file, "--against", "none"], 2, "does not exist"),
         "a bare encoder": (["verify", file, "--against", folder], 2, "Say it with --pooling"),
-        "a head that is not there": (["verify", file, "--against", folder, "--task", "regression"], 2, "no head"),
+        "another head": (["verify", file, "--against", folder, "--task", "regression"], 2, "needs another head"),
         "no flatbuffer": (["verify", str(text), "--against", folder, "--pooling", "mean"], 2, "is not a .tflite"),
         "half a file": (["verify", str(damaged), "--against", folder, "--pooling", "mean"], 3, "LiteRT cannot open"),
         "a target": (["verify", file, "--against", folder, "--target", "litert"], 2, "--against judges one file"),
@@ -189,7 +189,7 @@ ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def test_the_likeliest_roles_come_first(case: str) -> None:
     names, roles = ROLES[case]
     entry = Entry("main", tuple(Port(name, "int64", (1, None)) for name in names), ())
-    ways = list(binding.bindings(entry))
+    ways = list(binding.bindings(entry, takes_types=True))
     assert ways[0].roles == roles
     assert len({way.roles for way in ways}) == len(ways)
     assert ways[0].by_name == (len(ways) == 1)
@@ -198,7 +198,7 @@ def test_the_likeliest_roles_come_first(case: str) -> None:
 def test_an_input_that_is_no_row_of_tokens_is_refused() -> None:
     ports = (Port("input_ids", "int64", (1, 8)), Port("mask", "float32", (1, 1, 8, 8)))
     with pytest.raises(InputError, match=r"mask is no row of ids, mask, types or positions"):
-        list(binding.bindings(Entry("main", ports, ())))
+        list(binding.bindings(Entry("main", ports, ()), takes_types=True))
 
 
 def test_the_right_outputs_in_another_form_are_named() -> None:

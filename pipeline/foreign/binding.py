@@ -81,8 +81,12 @@ def _shaped(values: Array, port: Port) -> Array:
     return np.ascontiguousarray(np.broadcast_to(array, (port.shape[0] or 1, len(array))))
 
 
-def bindings(entry: Entry) -> Iterator[Binding]:
+def bindings(entry: Entry, *, takes_types: bool) -> Iterator[Binding]:
     """Yield the ways to call an entry point, the likeliest first; one alone if names tell every input.
+
+    Args:
+        entry: the entry point.
+        takes_types: whether the checkpoint takes token types.
 
     Raises:
         InputError: it takes more inputs than an encoder does, or others.
@@ -99,7 +103,9 @@ def bindings(entry: Entry) -> Iterator[Binding]:
     # `args_10` comes after `args_9`, and a graph's own order may be that of letters.
     free = [at for at, role in enumerate(named) if role is None]
     free.sort(key=lambda at: (_numbers(entry.inputs[at].name) if entry.named else (), at))
-    left = [role for role in _USUAL if role not in known]
+    # Few exports take positions, and as a mask they would be one that hides nothing.
+    rare = "position_ids" if takes_types and len(named) < len(_USUAL) else None
+    left = [role for role in _USUAL if role not in known and role != rare]
     picks = [pick for pick in itertools.permutations(left, len(free)) if known or "input_ids" in pick]
     for pick in sorted(picks, key=lambda pick: ("position_ids" in pick, [left.index(role) for role in pick])):
         roles: dict[int, Role] = {at: role for at, role in enumerate(named) if role is not None}

@@ -2,16 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from pipeline.errors import InputError, PipelineError, WorkerDied
 from pipeline.execution.worker import Worker
 from pipeline.foreign import diagnosis, reference, session
 from pipeline.foreign.binding import Binding, Reading, bindings, readings
-from pipeline.foreign.record import Variant
 from pipeline.foreign.reference import Facts, Sample
 from pipeline.foreign.session import Caller
 from pipeline.formats.ports import Array
@@ -20,8 +17,10 @@ from pipeline.text.encoding import Row
 
 _RIGHT = 0.02
 """Relative error from which on no other way to call a file is tried."""
-_CLEARLY = 0.9
+_CLEARLY = 0.5
 """Part of the error so far that another way has to be below, so that the likelier one stays where two are alike."""
+_FAR = 0.3
+"""Relative error from which on no way is right."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,11 @@ class File:
             ToolchainError: its runtime refuses it, is not installed, or went down.
         """
         worker = Worker(log, threads=1)
-        return cls(path, worker, log, worker.call(session.open_file, path))
+        try:
+            return cls(path, worker, log, worker.call(session.open_file, path))
+        except BaseException:
+            worker.close()
+            raise
 
     def close(self) -> None:
         """Let the file go, and end its process, which may be dead."""
@@ -99,6 +102,16 @@ class Call:
         return self.callers[0 if len(self.callers) == 1 else self.lengths.listed.index(length)]
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A way to call and read a file, with what it gave."""
+
+    way: Binding
+    reading: Reading
+    outputs: list[Array]
+    error: float
+
+
 def entries(file: File, facts: Facts, longest: int) -> tuple[list[list[Binding]], Lengths]:
     """Return the ways to call each entry point that is used, and the lengths that they take.
 
@@ -111,7 +124,7 @@ def entries(file: File, facts: Facts, longest: int) -> tuple[list[list[Binding]]
         raise InputError(f"{file.path} has no entry point that could be called.")
     found: list[tuple[int, list[Binding]]] = []
     for entry in file.description.entries:
-        ways = list(bindings(entry))
+        ways = list(bindings(entry, takes_types=facts.takes_types))
         lengths = _lengths(file, ways, facts, longest)
         if len(lengths) != 1:
             return [ways], Lengths(tuple(lengths), free=not any(port.sizes for port in entry.inputs))
@@ -167,33 +180,31 @@ def find(
     entry = lengths.listed.index(max(at)) if len(ways) > 1 else 0
     same = [number for number, length in enumerate(at) if len(ways) == 1 or length == max(at)]
     rows, at, right = [rows[n] for n in same], [at[n] for n in same], [right[n] for n in same]
-    variants: list[Variant] | None = None
-    best: tuple[float, Binding, Reading] | None = None
-    tried, failures = 0, []
+    found: list[_Tried] = []
+    failures: list[PipelineError] = []
     for way in ways[entry]:
         try:
-            found = list(_read(file, checkpoint, facts, kind, way, rows, at))
+            found += [
+                _Tried(way, reading, outputs, diagnosis.mean_error(right, outputs))
+                for reading, outputs in _read(file, checkpoint, facts, kind, way, rows, at)
+            ]
         except PipelineError as error:
             failures.append(error)
             if isinstance(error, WorkerDied):
                 file.again()
-            continue
-        for reading, outputs in found:
-            tried += 1
-            distance = float(np.mean([diagnosis.relative_error(a, b) for a, b in zip(right, outputs, strict=True)]))
-            if distance >= _RIGHT and (len(ways[entry]) > 1 or len(found) > 1):
-                if variants is None:
-                    variants = checkpoint.call(reference.erring, [samples[n] for n in same], at)
-                distance = diagnosis.nearest_error(right, outputs, variants, kind=kind)
-            if best is None or distance < _CLEARLY * best[0]:
-                best = (distance, way, reading)
-        if best is not None and best[0] < _RIGHT:
+        if found and min(one.error for one in found) < _RIGHT:
             break
-    if best is None:
-        raise failures[0] if failures else InputError(f"{file.path} gives nothing that could be read.")
-    roles = best[1].roles
-    chosen = [next(way for way in one if way.roles == roles) for one in ways]
-    return Call(tuple(_caller(one, facts) for one in chosen), lengths, best[2], tried)
+    if not found:
+        raise failures[0]
+    if len(found) > 1 and min(one.error for one in found) > _FAR:
+        # Wrong in every way: then a way in which it makes a mistake that is known.
+        variants = checkpoint.call(reference.erring, [samples[n] for n in same], at)
+        found = [replace(one, error=diagnosis.nearest_error(right, one.outputs, variants, kind=kind)) for one in found]
+    best = found[0]
+    for one in found[1:]:
+        best = one if one.error < _CLEARLY * best.error else best
+    chosen = [next(way for way in one if way.roles == best.way.roles) for one in ways]
+    return Call(tuple(_caller(one, facts) for one in chosen), lengths, best.reading, len(found))
 
 
 def _read(

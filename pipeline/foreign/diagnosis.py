@@ -61,12 +61,17 @@ def _errors(expected: Sequence[Array], found: Sequence[Array]) -> Array:
     return np.array([relative_error(a, b) for a, b in zip(expected, found, strict=True)])
 
 
+def mean_error(expected: Sequence[Array], found: Sequence[Array]) -> float:
+    """Return the mean relative error of rows."""
+    return float(_errors(expected, found).mean())
+
+
 def nearest_error(
     reference: Sequence[Array], found: Sequence[Array], variants: Sequence[Variant], *, kind: OutputKind
 ) -> float:
     """Return the mean relative error against the nearest of the right reference and those with an error."""
     every = [reference, *(variant.outputs for variant in (*variants, *_made_of_outputs(reference, found, kind)))]
-    return min(float(_errors(one, found).mean()) for one in every)
+    return min(mean_error(one, found) for one in every)
 
 
 def _made_of_outputs(reference: Sequence[Array], found: Sequence[Array], kind: OutputKind) -> Iterator[Variant]:

@@ -12,7 +12,6 @@ import numpy as np
 from pipeline import tasks
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
 from pipeline.checkpoint.source import Source, at
-from pipeline.checkpoint.weights import weight_files
 from pipeline.convert.private_log import private_log
 from pipeline.errors import InputError, StudentError, WorkerDied, no_file
 from pipeline.execution.worker import Worker
@@ -201,12 +200,7 @@ def _judged(request: Request, known: _Known, checkpoint: Worker, facts: Facts, f
         found = [by_number[at] for at in range(len(outputs))]
     except WorkerDied as error:
         crash = str(error)
-    storage = checkpoint.call(
-        weights.read,
-        file.path,
-        [known.source.folder / name for name in weight_files(known.source.folder)],
-        facts.parameters,
-    )
+    storage = checkpoint.call(weights.read, file.path)
     notes = [*_notes(known, facts, call, pairs_left_out=left_out), *companions.notes(file.path, known.source.folder)]
     if not crash:
         notes += _padding_alone(file, call, facts)
@@ -288,6 +282,7 @@ def _worst(rows: _Rows, scores: Array) -> Worst:
 def _assumed(known: _Known, facts: Facts, call: Call) -> Iterator[str]:
     """Yield what the file does not say and was taken to be so."""
     binding = call.callers[0].binding
+    entry = binding.entry
     if not binding.by_name:
         order = ", ".join(binding.roles)
         how = "the best fit of the orders that were tried" if call.tried > 1 else "Hugging Face's own order, which fits"
@@ -301,6 +296,8 @@ def _assumed(known: _Known, facts: Facts, call: Call) -> Iterator[str]:
         )
     if any(port.shape and (port.shape[0] or 1) > 1 for port in binding.entry.inputs if len(port.shape) == 2):
         yield "its batch is fixed: each text ran as every row of it, and the first was read"
+    if any(not entry.outputs[at].dtype.startswith("float") for at in call.reading.outputs):
+        yield "its output is integers: read with the scale and zero point that the file has for them"
     if any(port.dtype.startswith("float") for port in binding.entry.inputs):
         yield "it takes ids as floating-point numbers: above 2^24, or 2,048 in half precision, ids would merge"
 

@@ -1,7 +1,7 @@
 """The worker's side of a checkpoint: its rows, the reference's outputs, and those of references that make an error."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ class Facts:
     labels: tuple[str, ...] | None
     head: str
     prompts: Prompts
-    parameters: int
     activation: str
 
 
@@ -102,7 +101,6 @@ def open_checkpoint(folder: Path, task_name: str, section: StudentSection, scrat
         labels=tuple(label_names(model.config)) if task.has_labels else None,
         head=type(model).__name__ if task.uses_head else head.chain,
         prompts=head.wanted,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
         activation=str(config.get(row.keys.activation, "")),
     )
 
@@ -114,6 +112,20 @@ def _tokenizer(folder: Path, head: sentence.SentenceHead) -> Tokenizer:
         own = tokenizer.normalizer
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
     return tokenizer
+
+
+def parameters() -> int:
+    """Return how many parameters the model has."""
+    assert _loaded is not None
+    return sum(parameter.numel() for parameter in _loaded.model.parameters())
+
+
+def matrices() -> Iterator[tuple[str, Array]]:
+    """Yield the model's matrices and tables by name; a pooler that the task leaves out is none of them."""
+    assert _loaded is not None
+    for name, parameter in _loaded.model.named_parameters():
+        if parameter.ndim == 2:
+            yield name, parameter.detach().numpy()
 
 
 def samples(longest: int, count: int | None) -> list[Sample]:

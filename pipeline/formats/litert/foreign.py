@@ -64,7 +64,8 @@ class OpenLiteRT:
                 if entry.name in self._runners:
                     given = {port.name: array for port, array in zip(entry.inputs, inputs, strict=True)}
                     found = self._runners[entry.name](**given)
-                    return [as_floats(found[port.name]) for port in entry.outputs]
+                    rows = self._runners[entry.name].get_output_details()
+                    return [_dequantised(found[port.name], rows[port.name]) for port in entry.outputs]
                 return self._run_whole(inputs)
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{entry.name} refused its inputs: {' '.join(str(error).split())[:300]}") from error
@@ -79,7 +80,15 @@ class OpenLiteRT:
             self._interpreter.set_tensor(row["index"], array)
         self._interpreter.invoke()
         outputs = self._interpreter.get_output_details()
-        return [as_floats(self._interpreter.get_tensor(row["index"])) for row in outputs]
+        return [_dequantised(self._interpreter.get_tensor(row["index"]), row) for row in outputs]
+
+
+def _dequantised(array: Array, row: Any) -> Array:
+    """Return an output as floats; a static quantiser may leave integers with a scale and a zero point."""
+    scale, zero = row["quantization"]
+    if array.dtype.kind == "f" or not scale:
+        return as_floats(array)
+    return np.asarray((array.astype(np.float32) - zero) * scale, np.float32)
 
 
 def _ports(details: Mapping[str, Any]) -> tuple[Port, ...]:
