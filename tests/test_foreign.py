@@ -93,7 +93,9 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(name, marks=[pytest.mark.full] if number else []) for number, name in enumerate(MISTAKES)]
+)
 def test_a_mistake_is_named(mistake: str, tiny_line: TinyLine, tmp_path: Path) -> None:
     table, edit, name = MISTAKES[mistake]
     found = judged(file_of(tiny_line, "litert-fp32"), edited(source(tiny_line), tmp_path, table, edit))
