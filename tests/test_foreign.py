@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Outcome, TinyLine
+from warm import session
 
 from pipeline.errors import InputError, ToolchainError
 from pipeline.foreign import binding, diagnosis
@@ -26,7 +27,8 @@ from pipeline.schemes import PoolingMode
 
 
 def judged(file: Path, checkpoint: Path, pooling: PoolingMode = "mean") -> Judgement:
-    return judge(Request(file, str(checkpoint), None, pooling, thorough=False), lambda text: None)
+    with pytest.MonkeyPatch.context() as patch, session().lent(patch):
+        return judge(Request(file, str(checkpoint), None, pooling, thorough=False), lambda text: None)
 
 
 def source(line: TinyLine) -> Path:
