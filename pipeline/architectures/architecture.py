@@ -71,8 +71,9 @@ class Architecture:
     """What training needs so that the export computes the same; tensors keep their names."""
     positions_after_padding: bool = False
     """Whether positions start at the padding id plus one and skip padding, as in fairseq."""
-    graph_inputs: "Callable[[torch.Tensor, int], dict[str, torch.Tensor]] | None" = None
-    """Inputs of Hugging Face's model that the graph computes from ids `(batch, seq_len)` and the padding id."""
+    graph_inputs: "Callable[[torch.Tensor, torch.Tensor, int], dict[str, torch.Tensor]] | None" = None
+    """Inputs of Hugging Face's model that the graph computes from ids and mask, each `(batch, seq_len)` of one integer
+    type, and the padding id."""
     score_bias: "Callable[[torch.nn.Module, int], torch.Tensor] | None" = None
     """Addend of the attention scores, a constant `(1, heads, length, length)`, for the longest length of a graph."""
     gathered: "Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, NDArray[np.int64]]] | None" = None

@@ -68,6 +68,16 @@ def _buckets(distance: "NDArray[np.int64]") -> "NDArray[np.int64]":
     return rows
 
 
+def _graph_inputs(ids: "torch.Tensor", mask: "torch.Tensor", padding: int) -> "dict[str, torch.Tensor]":
+    """Return positions, where padding has the first token's.
+
+    In Hugging Face's code padding has a row of zeros of both tables, and there are no token types. The norm of a vector
+    of zeros is zero over zero in half precision if its epsilon is flushed to zero. No token sees padding.
+    """
+    counted = counted_positions(ids, padding)["position_ids"]
+    return {"position_ids": counted + (1 - mask)}
+
+
 def _problems(config: Mapping[str, Any]) -> Iterator[str]:
     for key, computed in (("relative_attention_num_buckets", _BUCKETS), ("pad_token_id", _PADDING)):
         found = config.get(key, computed)
@@ -96,7 +106,7 @@ MPNET = Architecture(
     backbone_options=NO_POOLER,
     patches=(fuse_tanh_gelu, leave_out_position_bias),
     positions_after_padding=True,
-    graph_inputs=counted_positions,
+    graph_inputs=_graph_inputs,
     score_bias=_score_bias,
     gathered=_gathered,
     problems=_problems,

@@ -39,7 +39,7 @@ def one_token_type(model: "torch.nn.Module") -> None:
             module.token_type_embeddings = OneRow(table.weight)
 
 
-def _graph_inputs(ids: "torch.Tensor", padding: int) -> "dict[str, torch.Tensor]":
+def _graph_inputs(ids: "torch.Tensor", mask: "torch.Tensor", padding: int) -> "dict[str, torch.Tensor]":
     """Return positions, and token types of zero, which Hugging Face's code would gather from a buffer."""
     import torch
 

@@ -164,9 +164,10 @@ class ExportGraph(torch.nn.Module):
         inputs = {"input_ids": ids}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids.to(self.index_dtype)
-        if self._row.graph_inputs is not None:
-            inputs |= self._row.graph_inputs(ids, int(self.model.config.pad_token_id))
         attended = mask if self._pools_prompt else mask.clamp(max=1.0)
+        if self._row.graph_inputs is not None:
+            seen = (attention_mask if self._pools_prompt else attended).to(self.index_dtype)
+            inputs |= self._row.graph_inputs(ids, seen, int(self.model.config.pad_token_id))
         scores = (1.0 - attended)[:, None, None, :] * MASKED  # (batch, 1, 1, seq_len)
         if self.score_bias is not None:
             length = ids.shape[1]
