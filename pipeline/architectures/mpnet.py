@@ -74,8 +74,8 @@ def _graph_inputs(ids: "torch.Tensor", mask: "torch.Tensor", padding: int) -> "d
     In Hugging Face's code padding has a row of zeros of both tables, and there are no token types. The norm of a vector
     of zeros is zero over zero in half precision if its epsilon is flushed to zero. No token sees padding.
     """
-    counted = counted_positions(ids, padding)["position_ids"]
-    return {"position_ids": counted + (1 - mask)}
+    counted, first = counted_positions(ids, padding)["position_ids"], padding + 1
+    return {"position_ids": (counted - first) * mask + first}
 
 
 def _problems(config: Mapping[str, Any]) -> Iterator[str]:
