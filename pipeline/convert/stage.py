@@ -24,7 +24,7 @@ from pipeline.recipe.schema import Recipe
 from pipeline.schemes import Gates
 from pipeline.student import golden
 
-VERSION = 2
+VERSION = 3
 LABELS = "labels.txt"
 _LARGE = 2048
 """Elements from which on a tensor is worth storing once."""
