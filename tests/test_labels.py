@@ -41,6 +41,7 @@ def own(path: Path, task: str = TASK, **columns: Any) -> Dataset:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.toolchain
 def test_labels_stand_in_one_cell_in_a_list_or_in_columns_of_their_own(tmp_path: Path) -> None:
     import datasets
 
