@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers
 
 from pipeline import architectures, heads, tasks
 from pipeline.checkpoint.weights import WEIGHTS
@@ -87,7 +86,9 @@ def open_checkpoint(folder: Path, task_name: str, section: StudentSection, scrat
     assemble.make(folder, task_name, section, scratch)
     model = load_checkpoint(scratch, task)
     head = DEFAULT if task.uses_head else sentence.settings(model)
-    tokenizer = _tokenizer(folder, head)
+    tokenizer = tokenizers.load_tokenizer(folder)
+    if head.lower_case:
+        tokenizer = tokenizers.lower_cased(tokenizer)
     tokenizers.check_size(tokenizer, folder, vocab_size=model.config.vocab_size)
     _loaded = _Loaded(model, task, Encoder(tokenizer, longest), head, folder / WEIGHTS)
     row = architectures.get(model.config.model_type)
@@ -103,15 +104,6 @@ def open_checkpoint(folder: Path, task_name: str, section: StudentSection, scrat
         prompts=head.wanted,
         activation=str(config.get(row.keys.activation, "")),
     )
-
-
-def _tokenizer(folder: Path, head: sentence.SentenceHead) -> Tokenizer:
-    """Return the checkpoint's tokenizer with what its head adds to it, as the student stage does."""
-    tokenizer = tokenizers.load_tokenizer(folder)
-    if head.lower_case:
-        own = tokenizer.normalizer
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
-    return tokenizer
 
 
 def parameters() -> int:

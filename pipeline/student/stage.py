@@ -4,8 +4,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tokenizers import normalizers
-
 from pipeline import architectures, tasks
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import TOKENIZER_FILES, Source
@@ -75,9 +73,7 @@ def make(
     head = DEFAULT if task.uses_head else sentence.settings(model)
     tokenizer = tokenizers.load_tokenizer(source_folder)
     if head.lower_case:
-        # As sentence-transformers does: in front of what the tokenizer does by itself.
-        own = tokenizer.normalizer
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
+        tokenizer = tokenizers.lower_cased(tokenizer)
     architecture = architectures.get(model.config.model_type)
     if not architecture.special_tokens:
         tokenizer = tokenizers.without_special_tokens(tokenizer)

@@ -104,6 +104,13 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
+def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that lower-cases a text before its own normaliser, as sentence-transformers makes it."""
+    own = tokenizer.normalizer
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
+    return tokenizer
+
+
 def without_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer that puts no special tokens around a text; those that a text spells out stay."""
     tokenizer.post_processor = None
