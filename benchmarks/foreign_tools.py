@@ -220,12 +220,21 @@ def onnx_fixed(module: nn.Module, count: int, out: Path) -> None:
 
 
 def onnx_int8(module: nn.Module, count: int, out: Path) -> None:
-    """The same as `onnx`, and onnxruntime's dynamic int8."""
+    """The same as `onnx`, and onnxruntime's dynamic int8 with a scale for each column of a weight."""
+    _dynamic_int8(module, count, out, per_channel=True)
+
+
+def onnx_int8_default(module: nn.Module, count: int, out: Path) -> None:
+    """The same as `onnx`, and onnxruntime's dynamic int8 as it is: one scale for each weight."""
+    _dynamic_int8(module, count, out)
+
+
+def _dynamic_int8(module: nn.Module, count: int, out: Path, **options: bool) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     plain = out.with_name(f"plain-{out.name}")
     _exported(module, count, plain, ["output"])
-    quantize_dynamic(plain, out, per_channel=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(plain, out, weight_type=QuantType.QInt8, **options)
     plain.unlink()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.formats.ports import Array, Entry, Port
+from pipeline.kinds import KINDS, OutputKind
 from pipeline.text.encoding import Row
 
 Role = Literal["input_ids", "attention_mask", "token_type_ids", "position_ids"]
@@ -134,7 +135,7 @@ def _numbers(name: str) -> tuple[int, ...]:
 
 
 def readings(
-    entry: Entry, results: Sequence[Array], *, kind: str, length: int, hidden: int, count: int | None
+    entry: Entry, results: Sequence[Array], *, kind: OutputKind, length: int, hidden: int, count: int | None
 ) -> list[Reading]:
     """Return the ways to read results for a task, the likeliest first.
 
@@ -154,12 +155,13 @@ def readings(
     flat = [at for at in floats if len(shapes[at]) == 2]
     deep = [at for at in floats if len(shapes[at]) == 3 and shapes[at][1] == length]
     found: list[Reading] = []
+    row = KINDS[kind]
     if kind == "embedding":
         found += [Reading("vector", (at,)) for at in flat]
         found += [Reading("tokens", (at,)) for at in deep if shapes[at][2] == hidden]
-    elif kind in ("logits", "value"):
+    elif not row.per_token:
         found += [Reading("logits", (at,)) for at in flat if shapes[at][1] == count]
-    elif kind == "token_logits":
+    elif row.decision != "span":
         found += [Reading("token_logits", (at,)) for at in deep if shapes[at][2] == count]
     else:
         per_token = [at for at in flat if shapes[at][1] == length]

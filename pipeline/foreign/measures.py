@@ -37,12 +37,8 @@ def measure(kind: OutputKind, reference: Sequence[Array], found: Sequence[Array]
         scores = np.where(np.isfinite(scores), scores, -1.0)
     else:
         scores = np.array([measures.sqnr_db(a, b) for a, b in zip(reference, found, strict=True)])
-    agreement = kl = None
-    if kind in ("logits", "token_logits"):
-        agreement = measures.agreement(right, own)
-        kl = float(measures.kl_divergence(right, own).mean())
-    elif kind == "spans":
-        agreement = measures.span_agreement(reference, found)
+    agreement = measures.same_decisions(kind, reference, found)
+    kl = measures.mean_kl_divergence(kind, reference, found)
     finite = scores[np.isfinite(scores)]
     mean = float(finite.mean()) if len(finite) else None
     return Measured(scores, mean, measures.sqnr_db(right, own), agreement, kl)
@@ -60,20 +56,31 @@ def scheme_kept(
     declared = declared_sqnr_db(backend, (activation,)) if backend else float("inf")
     for scheme in _allowed(own):
         if _keeps(measured, scheme.gates[kind], declared):
-            return scheme.name if own is None or scheme.weight_bytes < own.weight_bytes else own.name
+            if own is None or scheme.weight_bytes < own.weight_bytes:
+                return scheme.name
+            # Of the same weights, the bounds that are kept; in floats and finer, the storage that was read.
+            coarser = scheme.weights == own.weights and _fineness(scheme) < _fineness(own)
+            return scheme.name if coarser else own.name
     return None
+
+
+def _fineness(scheme: Scheme) -> float:
+    """Return how close to the reference a scheme promises to be; the larger, the finer."""
+    return scheme.gates["embedding"].min_mean_cosine or 0.0
 
 
 def _allowed(own: Scheme | None) -> Iterator[Scheme]:
     """Yield schemes from the finest to the coarsest that a file of a scheme may look like."""
-    ordered = sorted(SCHEMES.values(), key=lambda scheme: -(scheme.gates["embedding"].min_mean_cosine or 0.0))
+    ordered = sorted(SCHEMES.values(), key=_fineness, reverse=True)
     floats = [scheme for scheme in ordered if scheme.granularity is None and scheme.palette_bits is None]
     if own is None:
         yield from ordered
     elif own in floats:
         yield from floats
     else:
-        yield from (*floats, own)
+        # Another tool may round activations with one scale per tensor, as onnxruntime does; ours has one per token.
+        alike = [scheme for scheme in ordered if scheme.weights == own.weights]
+        yield from (*floats, *alike)
 
 
 def _keeps(measured: Measured, gates: Gates, declared: float) -> bool:
@@ -98,5 +105,5 @@ def verdict(cause: Cause | None, kept: str | None, storage: Storage) -> tuple[Ve
     finest = max(SCHEMES.values(), key=lambda scheme: scheme.weight_bytes)
     if kept == finest.name:
         return "same", "the same model"
-    how = "rounded as" if storage.scheme is not None else "rounded by no more than"
+    how = "rounded as" if storage.scheme == kept else "rounded by no more than"
     return "rounded", f"the same model, {how} {kept} ({SCHEMES[kept].summary})"

@@ -20,6 +20,7 @@ from pipeline.formats.ports import Array
 from pipeline.heads.pooling import MODES, Pooling
 from pipeline.heads.sentence import NAME, SentenceHead
 from pipeline.heads.steps import Normalize, Step
+from pipeline.kinds import KINDS
 from pipeline.metrics import measures
 from pipeline.tasks import Task
 from pipeline.text.encoding import Row
@@ -60,7 +61,7 @@ def all_of(model: Any, task: Task, head: SentenceHead, runs: Sequence[Run], weig
     yield from _of_masks(checkpoint, runs)
     yield from _of_types(checkpoint, runs)
     yield from _of_tables(checkpoint, runs)
-    if task.output_kind in ("embedding", "logits", "value"):
+    if not KINDS[task.output_kind].per_token:
         yield from _of_length(checkpoint, runs)
     if task.output_kind == "embedding":
         yield from _of_head(checkpoint, head, runs, weights)
@@ -213,16 +214,17 @@ def _of_length(checkpoint: _Checkpoint, runs: Sequence[Run]) -> Iterator[Variant
 
 def _of_outputs(checkpoint: _Checkpoint, runs: Sequence[Run]) -> Iterator[Variant]:
     """Yield references with the right outputs in another form."""
-    right, kind = checkpoint.outputs(runs), checkpoint.task.output_kind
-    if kind in ("logits", "token_logits"):
-        outputs = [measures.softmax(one).astype(np.float32) for one in right]
-        yield Variant("probabilities", "the outputs are probabilities, and the checkpoint gives logits", outputs)
-    elif kind == "value":
-        outputs = [(1 / (1 + np.exp(-one))).astype(np.float32) for one in right]
-        yield Variant("probabilities", "a sigmoid is applied to the output", outputs)
-    else:
-        exchanged = [np.ascontiguousarray(one[:, ::-1]) for one in right]
-        yield Variant("start_end_exchanged", "the logits of starts and of ends are exchanged", exchanged)
+    right = checkpoint.outputs(runs)
+    match KINDS[checkpoint.task.output_kind].decision:
+        case "span":
+            exchanged = [np.ascontiguousarray(one[:, ::-1]) for one in right]
+            yield Variant("start_end_exchanged", "the logits of starts and of ends are exchanged", exchanged)
+        case "one":
+            outputs = [measures.softmax(one).astype(np.float32) for one in right]
+            yield Variant("probabilities", "the outputs are probabilities, and the checkpoint gives logits", outputs)
+        case _:
+            outputs = [measures.sigmoid(one).astype(np.float32) for one in right]
+            yield Variant("probabilities", "a sigmoid is applied to the outputs", outputs)
 
 
 def _of_head(checkpoint: _Checkpoint, head: SentenceHead, runs: Sequence[Run], weights: Path) -> Iterator[Variant]:

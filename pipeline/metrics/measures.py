@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kinds import KINDS, OutputKind
+
 Floats = NDArray[np.floating]
 _TIE = 0.2
 
@@ -151,3 +153,48 @@ def span_agreement(reference: Sequence[Floats], values: Sequence[Floats]) -> flo
         same.append(bool((a.argmax(0) == b.argmax(0)).all()))
     counted = np.asarray(decided) if any(decided) else np.ones(len(same), bool)
     return float(np.asarray(same)[counted].mean())
+
+
+def same_decisions(
+    kind: OutputKind,
+    reference: Sequence[Floats],
+    values: Sequence[Floats],
+    thresholds: Sequence[float] | None = None,
+) -> float | None:
+    """Return the fraction of rows, tokens or spans with the same decision; None for a kind that decides nothing.
+
+    Args:
+        kind: of the outputs.
+        reference: of each row, `(items, width)`.
+        values: the same.
+        thresholds: of several labels at once, see `label_margins`.
+    """
+    match KINDS[kind].decision:
+        case "span":
+            return span_agreement(reference, values)
+        case "each":
+            return label_agreement(np.concatenate(reference), np.concatenate(values), thresholds)
+        case "one":
+            return agreement(np.concatenate(reference), np.concatenate(values))
+        case None:
+            return None
+
+
+def mean_kl_divergence(kind: OutputKind, reference: Sequence[Floats], values: Sequence[Floats]) -> float | None:
+    """Return the mean divergence over choices: rows, tokens, labels of their own, or the tokens of starts and ends.
+
+    Args:
+        kind: of the outputs; None is returned for one that decides nothing.
+        reference: of each row, `(items, width)`.
+        values: the same.
+    """
+    match KINDS[kind].decision:
+        case "span":
+            rows = zip(reference, values, strict=True)
+            return float(np.mean([kl_divergence(a.T, b.T).mean() for a, b in rows]))
+        case "each":
+            return float(label_kl_divergence(np.concatenate(reference), np.concatenate(values)).mean())
+        case "one":
+            return float(kl_divergence(np.concatenate(reference), np.concatenate(values)).mean())
+        case None:
+            return None

@@ -15,7 +15,7 @@ from pipeline.convert.model import Model
 from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Signature
 from pipeline.formats.structure import Structure
-from pipeline.kinds import KINDS, OutputKind
+from pipeline.kinds import OutputKind
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
@@ -311,6 +311,7 @@ def measure_all(signature: Signature, reference: Reference, measured: FileMeasur
     by_padding = pad_differences(measured)
     again = measured.repeated
     known = again.outputs.values
+    right, own = list(scored.reference), list(scored.outputs)
     threaded = None if again.threaded is None else measures.max_abs_error(known, again.threaded.values) / scored.unit
     all_pad = max(
         float(np.abs(outputs.values).max())
@@ -333,8 +334,8 @@ def measure_all(signature: Signature, reference: Reference, measured: FileMeasur
         usual_pad_difference=float(np.quantile(by_padding, _USUAL, method="lower")) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
-        agreement=_agreement(signature, scored),
-        kl=_kl(signature.output_kind, scored),
+        agreement=measures.same_decisions(signature.output_kind, right, own, signature.thresholds),
+        kl=measures.mean_kl_divergence(signature.output_kind, right, own),
     )
 
 
@@ -350,34 +351,6 @@ def _mean_shift(scored: Scored) -> float:
     spread = scored.reference.values.std(axis=0, dtype=np.float64)
     shift = np.abs((scored.outputs.values.astype(np.float64) - scored.reference.values).mean(0))
     return float((shift / np.where(spread > 0, spread, 1.0)).max())
-
-
-def _agreement(signature: Signature, scored: Scored) -> float | None:
-    reference, outputs = scored.reference, scored.outputs
-    match KINDS[signature.output_kind].decision:
-        case "span":
-            return measures.span_agreement(list(reference), list(outputs))
-        case "each":
-            return measures.label_agreement(reference.values, outputs.values, signature.thresholds)
-        case "one":
-            return measures.agreement(reference.values, outputs.values)
-        case None:
-            return None
-
-
-def _kl(kind: OutputKind, scored: Scored) -> float | None:
-    """Return the mean divergence over choices: rows, tokens, labels of their own, or the tokens of starts and ends."""
-    reference, outputs = scored.reference, scored.outputs
-    match KINDS[kind].decision:
-        case "span":
-            rows = zip(reference, outputs, strict=True)
-            return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
-        case "each":
-            return float(measures.label_kl_divergence(reference.values, outputs.values).mean())
-        case "one":
-            return float(measures.kl_divergence(reference.values, outputs.values).mean())
-        case None:
-            return None
 
 
 def groups(reference: Reference, scored: Scored) -> dict[str, Group]:
