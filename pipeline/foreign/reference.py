@@ -20,7 +20,8 @@ from pipeline.student.outputs import label_names, reference_outputs
 from pipeline.student.reference import EncodedTexts
 from pipeline.text import tokenizers
 from pipeline.text.bundled import Text, verification_texts
-from pipeline.text.encoding import Encoder, Prompts, Row
+from pipeline.text.encoding import Encoder, Row
+from pipeline.text.prompts import Prompts
 
 _MOST_PROMPTS = 4
 """Prompts of which each is tried as one that the file adds by itself."""

@@ -12,7 +12,7 @@ from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError
 from pipeline.kinds import KINDS, OutputKind
 from pipeline.schemes import BACKENDS, SCHEMES
-from pipeline.text.encoding import Prompts
+from pipeline.text.prompts import Prompts
 
 SIGNATURE = "signature.json"
 _LARGEST_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from pipeline.errors import StudentError
 from pipeline.heads.head import Floats, Head
 from pipeline.heads.pooling import Pooling
 from pipeline.heads.steps import Normalize, Step, Truncate
-from pipeline.text.encoding import Prompts
+from pipeline.text.prompts import Prompts
 
 if TYPE_CHECKING:
     import torch

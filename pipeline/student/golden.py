@@ -16,7 +16,8 @@ from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
 from pipeline.student.outputs import reference_outputs
 from pipeline.tasks import Task
-from pipeline.text.encoding import Encoder, Prompts, Row, Window
+from pipeline.text.encoding import Encoder, Row, Window
+from pipeline.text.prompts import Prompts
 
 GOLDEN = "golden.json"
 TEXTS: tuple[tuple[str, str | None], ...] = (

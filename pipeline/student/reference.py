@@ -22,7 +22,8 @@ from pipeline.student import thresholds
 from pipeline.student.outputs import label_names, reference_outputs
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
-from pipeline.text.encoding import NO_PROMPTS, Encoder, Prompts, Row
+from pipeline.text.encoding import Encoder, Row
+from pipeline.text.prompts import NO_PROMPTS, Prompts
 
 VERSION = 7
 OUTPUTS = "outputs.safetensors"

@@ -1,8 +1,8 @@
 """Encode text into padded int32 rows, with nothing but the shipped `tokenizer.json`."""
 
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,35 +45,6 @@ class Row:
         arrays["attention_mask"][0, : self.unpooled] = 2
         arrays["token_type_ids"][0, :tokens] = self.types
         return {name: arrays[name] for name in names}
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """The texts that an embedding model wants before a text, such as `query: `."""
-
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """By name."""
-    default: str | None = None
-    """Name of the prompt of a text that comes without one; None for none."""
-    pooled: bool = True
-    """Whether the prompt's own tokens are part of the embedding."""
-
-    def text(self, name: str | None) -> str:
-        """Return a prompt's text: of the default one for None, and an empty one for an empty name.
-
-        Raises:
-            InputError: there is no prompt of that name.
-        """
-        chosen = self.default if name is None else name
-        if not chosen:
-            return ""
-        if chosen not in self.texts:
-            exist = ", ".join(self.texts) or "none; the model wants no prompts"
-            raise InputError(f"prompt {chosen[:80]!r} does not exist; there are: {exist}.")
-        return self.texts[chosen]
-
-
-NO_PROMPTS = Prompts()
 
 
 @dataclass(frozen=True)

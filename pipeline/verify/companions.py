@@ -14,7 +14,8 @@ from pipeline.schemes import Gates
 from pipeline.student import golden
 from pipeline.student.golden import GOLDEN
 from pipeline.student.reference import Reference
-from pipeline.text.encoding import Encoder, Prompts
+from pipeline.text.encoding import Encoder
+from pipeline.text.prompts import Prompts
 from pipeline.verify.record import GateResult, VerifyRequest
 
 
