@@ -29,7 +29,7 @@ _LEAST_FOUND = 20
 _PREMISES = 16
 _TOPICS = (
     ("travel", "food", " weather ", "money", "food"),
-    ("Zürich", "a very old house with a garden, where somebody who is at home today waits", "caf\u00e9", "cafe\u0301"),
+    ("Zürich", "a very old house with a garden where somebody who is at home today waits", "caf\u00e9", "cafe\u0301"),
 )
 """Labels of one's own: with white space around one, one of them twice, and two that differ in code points alone."""
 _TEMPLATES = (zero_shot.TEMPLATE, "😀 In this text, {} is the topic.")
