@@ -140,14 +140,14 @@ def _students() -> Iterator[tuple[str, str, dict[str, Any]]]:
         for row in _jsonl("graded_pairs.jsonl")
     ]
     files = _files("infer", ".jsonl", *(_lines(rows[n::10] for n in part) for part in (range(9), [9])))
-    yield "infer", "classification", {"train": train | files | {"epochs": 6, "pair": "pair"}}
+    yield "infer", "classification", {"train": train | files | {"epochs": 20, "pair": "pair"}}
     counted = [_counted(text) for text in everyday_sentences()]
     rows = [{"text": row["text"], "label": [label for label in _TRAITS if row[label]]} for row in counted]
     files = _files("has", ".jsonl", *(_lines(rows[n::10] for n in part) for part in (range(9), [9])))
     calibrated = {"thresholds": {"file": files["dev_file"]}}
-    yield "has", "multi_label_classification", {"train": train | files | {"epochs": 6}} | calibrated
+    yield "has", "multi_label_classification", {"train": train | files | {"epochs": 30}} | calibrated
     files = _files("counts", ".jsonl", *(_lines(counted[n::10] for n in part) for part in (range(9), [9])))
-    yield "counts", "multi_regression", {"train": train | files | {"epochs": 3, "labels": ["words", *_TRAITS]}}
+    yield "counts", "multi_regression", {"train": train | files | {"epochs": 10, "labels": ["words", *_TRAITS]}}
 
 
 def _inferred(score: float) -> str:
