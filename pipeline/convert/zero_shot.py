@@ -47,9 +47,9 @@ def scores(
     if template.count("{}") != 1:
         raise InputError(f"the template is {template!r}; it has to have {{}} once, where a label is put.")
     kept = list(dict.fromkeys(label.strip() for label in labels))
-    if len(kept) < 2 - multi_label or not all(kept):
-        least = "one or more" if multi_label else "two or more"
-        raise InputError(f"the labels are {list(labels)}; give {least} that differ, none of them empty.")
+    least, said = (1, "one or more") if multi_label else (2, "two or more")
+    if len(kept) < least or not all(kept):
+        raise InputError(f"the labels are {list(labels)}; give {said} that differ, none of them empty.")
     logits = np.array([logits_of(text, template.replace("{}", label)) for label in kept])
     shares = measures.softmax(logits[:, [against, at]])[:, 1] if multi_label else measures.softmax(logits[:, at])
     return {kept[number]: float(shares[number]) for number in np.argsort(-shares, kind="stable")}
