@@ -143,7 +143,7 @@ class ScreensTest : OnScreen() {
         launched { scenario ->
             tab("Benchmark")
             rule.onNodeWithText("Measure").performScrollTo().performClick()
-            await(30) { isThere("length 16, round") }
+            await { isThere("length 16, round") }
             photograph(scenario, "benchmark-running")
             rule.onNodeWithText("Stop").performScrollTo().performClick()
             await { isThere("The run was stopped.") }
@@ -303,7 +303,7 @@ class ScreensTest : OnScreen() {
     fun `a benchmark goes on where the phone is turned, and ends where the app is left`() = launched { scenario ->
         tab("Benchmark")
         rule.onNodeWithText("Measure").performScrollTo().performClick()
-        await(30) { isThere("length 16, round") }
+        await { isThere("length 16, round") }
         scenario.recreate()
         await { hasTag("progress") }
         scenario.moveToState(Lifecycle.State.CREATED)
