@@ -49,8 +49,9 @@ def inference(
     return folder, signature, lambda *pair: reference_outputs(model, task, [encoder.encode(*pair)])[0][0]
 
 
+@pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("template", [zero_shot.TEMPLATE, "In this text, {} is the topic."])
-def test_it_is_transformers_pipeline(template: str, inference: Any) -> None:
+def test_it_is_transformers_pipeline(template: str, multi_label: bool, inference: Any) -> None:
     import transformers
 
     folder, signature, logits_of = inference
@@ -63,11 +64,40 @@ def test_it_is_transformers_pipeline(template: str, inference: Any) -> None:
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
     pipeline = transformers.pipeline("zero-shot-classification", model=model, tokenizer=tokenizer)
-    theirs = pipeline(TEXT, list(TOPICS), hypothesis_template=template)
-    mine = zero_shot.scores(signature, logits_of, TEXT, TOPICS, template)
+    theirs = pipeline(TEXT, list(TOPICS), hypothesis_template=template, multi_label=multi_label)
+    mine = zero_shot.scores(signature, logits_of, TEXT, TOPICS, template, multi_label=multi_label)
     assert list(mine) == theirs["labels"]
     assert np.allclose(list(mine.values()), theirs["scores"], atol=1e-5)
-    assert abs(sum(mine.values()) - 1) < 1e-6
+    assert (abs(sum(mine.values()) - 1) < 1e-6) is not multi_label
+
+
+@pytest.mark.parametrize(
+    ("names", "probable"),
+    [
+        # By their names, wherever they stand; of two labels the other one contradicts.
+        (("neutral", "Entailment", "contradiction"), 1 / (1 + np.exp(3 - 1))),
+        (("contradiction", "neutral", "entailment"), 1 / (1 + np.exp(0 - 3))),
+        (("entailment", "not_entailment"), 1 / (1 + np.exp(1 - 0))),
+    ],
+)
+def test_each_label_by_itself_is_entailment_beside_contradiction(
+    names: tuple[str, ...], probable: float, inference: Any
+) -> None:
+    signature = inference[1].model_copy(update={"labels": names})
+    logits = np.array([0.0, 1.0, 3.0][: len(names)], np.float32)
+    found = zero_shot.scores(signature, lambda *_: logits, TEXT, ["one"], zero_shot.TEMPLATE, multi_label=True)
+    assert found == pytest.approx({"one": probable})
+
+
+def test_each_label_by_itself_needs_a_contradiction(inference: Any) -> None:
+    signature = inference[1].model_copy(update={"labels": ("no", "maybe", "entailment")})
+    assert len(zero_shot.scores(signature, inference[2], TEXT, TOPICS, zero_shot.TEMPLATE)) == len(TOPICS)
+    with pytest.raises(
+        InputError, match="gives no, maybe, entailment; to decide each label by itself needs a label co"
+    ):
+        zero_shot.scores(signature, inference[2], TEXT, TOPICS, zero_shot.TEMPLATE, multi_label=True)
+    with pytest.raises(InputError, match="give one or more that differ"):
+        zero_shot.scores(inference[1], inference[2], TEXT, [], zero_shot.TEMPLATE, multi_label=True)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +129,5 @@ def test_the_command_says_what_it_needs(command_here: Any, converted: Callable[.
     assert (outcome.rc, "labels of one's own need a model of natural language inference" in outcome.stderr) == (2, True)
     outcome = command_here("predict", folder, TEXT, "--labels", "nature,paper", "--pair", "x", cwd=tmp_path)
     assert (outcome.rc, "leave --pair and --among out" in outcome.stderr) == (2, True)
+    outcome = command_here("predict", folder, TEXT, "--multi-label", cwd=tmp_path)
+    assert (outcome.rc, "give those with --labels" in outcome.stderr) == (2, True)

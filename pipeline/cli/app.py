@@ -400,6 +400,9 @@ def predict(
     template: Annotated[
         str | None, typer.Option(help="Sentence for --labels, with {} where a label is put: 'This example is {}.'")
     ] = None,
+    multi_label: Annotated[
+        bool, typer.Option("--multi-label", help="Decide each of --labels by itself, so that several may be true.")
+    ] = False,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours to show.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
     as_json: AsJson = False,
@@ -411,9 +414,13 @@ def predict(
     if labels is not None:
         if pair is not None or among is not None:
             raise InputError("--labels goes with texts alone; leave --pair and --among out.")
-        found = call_in_worker(classify_file, file, text, labels.split(","), template, threads=threads)
+        found = call_in_worker(
+            classify_file, file, text, labels.split(","), template, multi_label=multi_label, threads=threads
+        )
         document = documents.zero_shot_document(text, found)
         return documents.show(as_json, document, partial(tables.print_zero_shot, text, found))
+    if template is not None or multi_label:
+        raise InputError("--template and --multi-label are for labels of your own; give those with --labels.")
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.

@@ -67,14 +67,16 @@ class IsolatedModel:
         warn_unprompted(self.signature, prompt)
         return self._worker.call(_predict, list(texts), prompt)
 
-    def zero_shot(self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE) -> dict[str, float]:
+    def zero_shot(
+        self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE, *, multi_label: bool = False
+    ) -> dict[str, float]:
         """Return the probability of labels of one's own, see `Model.zero_shot`.
 
         Raises:
             InputError: the text, the labels or the template are empty, or the model is none of inference.
             WorkerDied: the runtime crashed or hung.
         """
-        return self._worker.call(_zero_shot, text, list(labels), template)
+        return self._worker.call(_zero_shot, text, list(labels), template, multi_label=multi_label)
 
     def close(self) -> None:
         """End the process."""
@@ -181,6 +183,6 @@ def _predict(texts: Sequence[str | tuple[str, str]], prompt: str | None) -> list
     return _model.predict(texts, prompt)
 
 
-def _zero_shot(text: str, labels: Sequence[str], template: str) -> dict[str, float]:
+def _zero_shot(text: str, labels: Sequence[str], template: str, *, multi_label: bool) -> dict[str, float]:
     assert _model is not None
-    return _model.zero_shot(text, labels, template)
+    return _model.zero_shot(text, labels, template, multi_label=multi_label)

@@ -136,13 +136,22 @@ class Model:
         before = self.signature.wanted.text(prompt)
         return [self._predict(before, *((text, None) if isinstance(text, str) else text)) for text in texts]
 
-    def zero_shot(self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE) -> dict[str, float]:
+    def zero_shot(
+        self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE, *, multi_label: bool = False
+    ) -> dict[str, float]:
         """Return the probability of labels of one's own, the most probable first; see `convert.zero_shot`.
 
         Raises:
             InputError: the text, the labels or the template are empty, or the model is none of inference.
         """
-        return zero_shot.scores(self.signature, lambda *pair: self._predict("", *pair).vector, text, labels, template)
+        return zero_shot.scores(
+            self.signature,
+            lambda *pair: self._predict("", *pair).vector,
+            text,
+            labels,
+            template,
+            multi_label=multi_label,
+        )
 
     def _predict(self, prompt: str, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
@@ -345,7 +354,7 @@ def predict_file(
 
 
 def classify_file(
-    file: Path, texts: Sequence[str], labels: Sequence[str], template: str | None, *, threads: int
+    file: Path, texts: Sequence[str], labels: Sequence[str], template: str | None, *, multi_label: bool, threads: int
 ) -> list[dict[str, float]]:
     """Load a model and classify texts by labels of one's own: the work of `pocketbert predict --labels`, in a worker.
 
@@ -353,7 +362,8 @@ def classify_file(
         PipelineError: see `pipeline.load` and `Model.zero_shot`.
     """
     with load(file, threads=threads) as model:
-        return [model.zero_shot(text, labels, template or zero_shot.TEMPLATE) for text in texts]
+        wanted = zero_shot.TEMPLATE if template is None else template
+        return [model.zero_shot(text, labels, wanted, multi_label=multi_label) for text in texts]
 
 
 def nearest(

@@ -16,6 +16,7 @@ import pytest
 from apps import runtime_server, students
 from pipeline import artifact, strict
 from pipeline.benchmark.record import BenchmarkRecord, percentiles, texts_digest
+from pipeline.convert import zero_shot
 from pipeline.convert.model import Model, Prediction
 from pipeline.devices.headless import FINAL, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus
 from pipeline.formats import signature
@@ -25,6 +26,13 @@ FOLDER = students.FOLDER / "endtoend"
 SOCKET = students.FOLDER / "runtime.sock"
 _TEXTS, _ASKED = 60, 33
 _LEAST_FOUND = 20
+_PREMISES = 16
+_TOPICS = (
+    ("travel", "food", " weather ", "money", "food"),
+    ("Zürich", "a very old house with a garden where somebody who is at home today waits", "caf\u00e9", "cafe\u0301"),
+)
+"""Labels of one's own: with white space around one, one of them twice, and two that differ in code points alone."""
+_TEMPLATES = (zero_shot.TEMPLATE, "😀 In this text, {} is the topic.")
 _TRAPS = (
     "I\u0307stanbul'da 3 Ana met two Bobs.",
     "Zürich — Crème brûlée for 12,5 € 👩‍👩‍👧 and Pelé!",
@@ -41,9 +49,14 @@ def write(folder: Path = FOLDER) -> int:
     # Lists without an entity are equal whoever wrote them.
     found = [row for row in rows if row["model"].startswith("names/") and row["answer"]]
     assert len(found) >= _LEAST_FOUND, f"{len(found)} texts have an entity: train the student longer"
-    document = {"keys": keys, "rows": rows, "runs": _runs()} | runtime_server.versions()
+    given = {
+        (label, is_given) for row in rows if row["model"].startswith("has/") for label, _, is_given in row["answer"]
+    }
+    assert len(given) == 4, f"a label is given to each text, or to none: {given}; train the student longer"
+    own = [row for backend in students.BACKENDS for row in _zero_shot(backend)]
+    document = {"keys": keys, "rows": rows, "zero_shot": own, "runs": _runs()} | runtime_server.versions()
     (folder / "cases.json").write_text(json.dumps(document), encoding="utf-8")
-    return len(rows)
+    return len(rows) + len(own)
 
 
 def has_students() -> bool:
@@ -63,7 +76,7 @@ def serving() -> Iterator[None]:
 
 
 def _models() -> Iterator[tuple[str, str]]:
-    for name in ("near", "mood", "alike", "names", "ask"):
+    for name in students.NAMES:
         for backend in students.BACKENDS:
             yield name, backend
 
@@ -74,7 +87,7 @@ def _models() -> Iterator[tuple[str, str]]:
 def _answers(name: str, backend: str) -> Iterator[dict[str, Any]]:
     folder = students.model_of(name, backend).path
     with Model(folder) as model:
-        inputs = list(_inputs(model.signature.task))
+        inputs = list(_inputs("regression" if name == "infer" else model.signature.task))
         # One by one: what a text is answered does not depend on the others.
         for first, second in inputs:
             (found,) = model.predict([first if second is None else (first, second)])
@@ -116,6 +129,14 @@ def _answer(kind: str, found: Prediction) -> Any:
     if kind == "logits":
         assert found.scores is not None
         return sorted(found.scores.items(), key=lambda pair: -pair[1])
+    if kind == "multi_label":
+        assert found.scores is not None
+        assert found.given is not None
+        ranked = sorted(found.scores.items(), key=lambda pair: -pair[1])
+        return [[label, share, label in found.given] for label, share in ranked]
+    if kind == "values":
+        assert found.values is not None
+        return list(found.values.items())
     if kind == "token_logits":
         assert found.entities is not None
         return [[*_utf16(found.text, one.start, one.end), one.score, one.kind] for one in found.entities]
@@ -123,6 +144,29 @@ def _answer(kind: str, found: Prediction) -> Any:
         assert found.answer is not None
         return [*_utf16(found.second or "", found.answer.start, found.answer.end), found.answer.score]
     return found.vector.ravel().tolist()
+
+
+def _zero_shot(backend: str) -> Iterator[dict[str, Any]]:
+    """Yield texts with labels of one's own, and the probability of each; tokens are those of the longest row."""
+    texts = [text.first for text in verification_texts() if text.first.strip() and text.second is None]
+    premises = [*random.Random(1).sample(texts, _PREMISES - len(_TRAPS)), *_TRAPS]
+    with Model(students.model_of("infer", backend).path) as model:
+        for number, text in enumerate(premises):
+            labels, template = _TOPICS[number % 2], _TEMPLATES[number // 2 % 2]
+            for multi_label in (False, True):
+                answer = model.zero_shot(text, labels, template, multi_label=multi_label)
+                rows = [model.encoder.encode(text, template.replace("{}", label)) for label in answer]
+                tokens = max(len(row) for row in rows)
+                yield {
+                    "model": f"infer/{backend}-{students.SCHEME}",
+                    "text": text,
+                    "labels": labels,
+                    "template": template,
+                    "multi_label": multi_label,
+                    "tokens": tokens,
+                    "length": model.signature.choose(tokens)[1],
+                    "answer": list(answer.items()),
+                }
 
 
 def _utf16(text: str, start: int, end: int) -> tuple[int, int]:

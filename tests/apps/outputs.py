@@ -1,4 +1,4 @@
-"""Cases of post-processing, with what `pipeline.metrics.outputs` makes of them: the cores have to say the same."""
+"""Cases of post-processing, with what the pipeline makes of them: the cores have to say the same."""
 
 import json
 import random
@@ -9,10 +9,34 @@ from typing import Any
 import numpy as np
 
 from pipeline.benchmark import record
+from pipeline.convert import zero_shot
+from pipeline.errors import InputError
+from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.metrics import measures, outputs
 from pipeline.text.bundled import verification_texts
 
 CASES = 400
+_INFERENCE = (
+    ("contradiction", "neutral", "entailment"),
+    ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"),
+    ("neutral", "Entails", "Contradicts"),
+    ("entailment", "not_entailment"),
+    ("not_entailment", "entailed"),
+    # The accent is a character of its own, and the dotted capital I becomes two.
+    ("entail\u0301ment", "contradiction"),
+    ("ENTA\u0130LMENT", "CONTRADICTION", "NEUTRAL"),
+    ("no", "maybe", "entailment"),
+    ("negative", "positive"),
+)
+_OWN = ("one", " one", "Zürich\u2003", "caf\u00e9", "cafe\u0301", "\x85two\x1f", "\u200btwo", "{}", "three", "", " \t")
+_HYPOTHESES = (zero_shot.TEMPLATE, "{}", "{}\u0301 {", "{{}}", "none", "{} and {}", "{ }", "")
+_REFUSED = (
+    "need a model of natural language inference",
+    "it has to have {} once, where a label is put",
+    "that differ, none of them empty",
+    "to decide each label by itself needs a label contradiction",
+)
+"""What an error of labels of one's own holds, in every language."""
 _TAGS = ["O", "B-person", "I-person", "B-place", "I-place", "thing", ""]
 
 
@@ -52,6 +76,7 @@ def _cases(draw: random.Random, numbers: np.random.Generator, text: str) -> Iter
     yield _answer(draw, numbers)
     yield _nearest(draw, numbers)
     yield _statistics(draw, numbers)
+    yield _zero_shot(draw, numbers)
 
 
 def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -> list[outputs.Entity]:
@@ -83,6 +108,54 @@ def _each_label(draw: random.Random, numbers: np.random.Generator) -> dict[str, 
         "shares": shares[order].tolist(),
         "given": given[order].tolist(),
     }
+
+
+def _zero_shot(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+    """Classify by labels of one's own: which hypotheses are run, and what their logits say; or why nothing is."""
+    names = draw.choice(_INFERENCE)
+    signature = _inference(draw.choice(("logits", "logits", "logits", "multi_label")), names)
+    labels = draw.choices(_OWN[: draw.choice((5, 9, 9, 11))], k=draw.randint(0, 5))
+    template = draw.choice(_HYPOTHESES[: draw.choice((2, 4, 8))])
+    multi_label = draw.random() < 0.5
+    hypotheses, logits = [], []
+
+    def logits_of(_: str, hypothesis: str) -> outputs.Floats:
+        hypotheses.append(hypothesis)
+        # Few values, so that several labels are as probable and the first has to stand first.
+        logits.append(
+            _floats(numbers.integers(-2, 3, len(names)) if draw.random() < 0.5 else numbers.normal(0, 3, len(names)))
+        )
+        return logits[-1]
+
+    case = {
+        "kind": "zero_shot",
+        "signature": signature.model_dump(mode="json"),
+        "labels": labels,
+        "template": template,
+        "multi_label": multi_label,
+    }
+    try:
+        found = zero_shot.scores(signature, logits_of, "", labels, template, multi_label=multi_label)
+    except InputError as error:
+        (why,) = (part for part in _REFUSED if part in str(error))
+        return case | {"error": why}
+    return case | {
+        "error": None,
+        "hypotheses": hypotheses,
+        "logits": [row.tolist() for row in logits],
+        "answer": list(found.items()),
+    }
+
+
+def _inference(kind: Any, names: tuple[str, ...]) -> Signature:
+    """Return the signature of a classifier with these labels."""
+    inputs = tuple(Tensor(name=name, dtype="int32", shape=(1, 64)) for name in ("attention_mask", "input_ids"))
+    output = Tensor(name="logits", dtype="float32", shape=(1, len(names)))
+    return Signature(
+        backend="litert", scheme="fp32", task="classification", output_kind=kind, file="model.tflite",
+        minimum_runtime="1.2.0", pad_token_id=0, labels=names, parameters=1,
+        functions=(Function(name="at_64", min_length=64, max_length=64, inputs=inputs, outputs=(output,)),),
+    )  # fmt: skip
 
 
 def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The bundled student for all five tasks, trained for a minute on the package's own texts, converted and signed.
+"""The bundled student for all seven tasks and for inference, trained for a minute on the package's own texts.
 
-The embedding student is the bundled one as it is; the others have two of its layers, and are made in a third of the
-time. They are weak, and that is no matter: what is compared is whether Kotlin and Swift answer as Python does, in the
-real runtimes, and an answer that depends on the text is needed for it.
+They are converted and signed. The embedding student is the bundled one as it is; the others have two of its layers, and
+are made in a third of the time. They are weak, and that is no matter: what is compared is whether Kotlin and Swift
+answer as Python does, in the real runtimes, and an answer that depends on the text is needed for it.
 """
 
 import json
@@ -34,15 +34,17 @@ from pipeline.trust import signing
 FOLDER = toolchains.APPS
 TEXTS = toolchains.REPOSITORY / "pipeline" / "text" / "texts"
 BACKENDS = ("litert", "executorch")
+NAMES = ("near", "mood", "alike", "names", "ask", "infer", "has", "counts")
 SCHEME = "int8_dynamic"
 _SOURCE = "bundled:all-MiniLM-L6-v2"
 _SHALLOW = {"source": "recipe:shallow.toml"}
 _LAYERS = [0, 5]
+_TRAITS = ["name", "number"]
 _NUMBERS = {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "hundred", "half"}
 
 
 def make(into: Path) -> list[str]:
-    """Train and convert the five students, what is finished already apart, and put them signed into an app's folder.
+    """Train and convert the students, what is finished already apart, and put them signed into an app's folder.
 
     They are not judged: verification is another test's, and takes longer than all of this.
 
@@ -133,6 +135,30 @@ def _students() -> Iterator[tuple[str, str, dict[str, Any]]]:
         "ask", ".json", *(json.dumps({**questions, "data": [{**article, "paragraphs": half}]}) for half in halves)
     )
     yield "ask", "question_answering", {"train": train | files | {"epochs": 10}}
+    rows = [
+        {"text": row["first"], "pair": row["second"], "label": _inferred(row["score"])}
+        for row in _jsonl("graded_pairs.jsonl")
+    ]
+    files = _files("infer", ".jsonl", *(_lines(rows[n::10] for n in part) for part in (range(9), [9])))
+    yield "infer", "classification", {"train": train | files | {"epochs": 20, "pair": "pair"}}
+    counted = [_counted(text) for text in everyday_sentences()]
+    rows = [{"text": row["text"], "label": [label for label in _TRAITS if row[label]]} for row in counted]
+    files = _files("has", ".jsonl", *(_lines(rows[n::10] for n in part) for part in (range(9), [9])))
+    calibrated = {"thresholds": {"file": files["dev_file"]}}
+    yield "has", "multi_label_classification", {"train": train | files | {"epochs": 30}} | calibrated
+    files = _files("counts", ".jsonl", *(_lines(counted[n::10] for n in part) for part in (range(9), [9])))
+    yield "counts", "multi_regression", {"train": train | files | {"epochs": 10, "labels": ["words", *_TRAITS]}}
+
+
+def _inferred(score: float) -> str:
+    """Return what the second text of a graded pair is to the first, as far as its grade of 0 to 5 tells."""
+    return "contradiction" if score < 1.5 else "neutral" if score < 3.5 else "entailment"
+
+
+def _counted(text: str) -> dict[str, Any]:
+    """Return a sentence with its words, and of those the numbers and the names, in tens and fifths."""
+    tags = [line.rpartition("-")[2] for line in _tagged(text).splitlines()]
+    return {"text": text, "words": len(tags) / 10} | {name: tags.count(name) / 5 for name in _TRAITS}
 
 
 def _recipe(name: str, task: str, extra: dict[str, Any]) -> Path:

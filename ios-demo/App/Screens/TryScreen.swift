@@ -27,6 +27,9 @@ struct TryScreen: View {
                     Card {
                         ModelPicker(title: "Model", models: model.models, selection: chosen)
                         if let prompts = model.chosen?.prompts, !prompts.isEmpty { PromptPicker(prompts: prompts, selection: prompt) }
+                        if model.chosen?.takesOwnLabels ?? false {
+                            Toggle("Labels of your own", isOn: $model.prefersOwn).frame(minHeight: Theme.target)
+                        }
                         inputs
                     }
                 case .answer: AnswerCard(model: model)
@@ -75,6 +78,13 @@ struct TryScreen: View {
 
     @ViewBuilder private var inputs: some View {
         switch model.chosen?.task {
+        case .labels where model.own != nil:
+            Input("Text", $model.first, $writing, .first)
+            Input("Labels, with commas or lines between", $model.labels, $writing, .labels)
+            Input("Template, with {} where a label is put", $model.template, $writing, .template)
+            if model.chosen?.decidesEach ?? false {
+                Toggle("Several may be true", isOn: $model.multiLabel).frame(minHeight: Theme.target)
+            }
         case .labels, .values:
             Input("Text", $model.first, $writing, .first)
             Input("Second text, where the model takes one", $model.second, $writing, .second)
@@ -95,6 +105,8 @@ struct TryScreen: View {
 enum Field: Hashable {
     case first
     case second
+    case labels
+    case template
 }
 
 /// A field for a text that grows with it.

@@ -63,6 +63,9 @@ enum Words {
         case .text: String(localized: "Write a text.")
         case .twoTexts: String(localized: "Write two texts to compare.")
         case .questionAndPassage: String(localized: "Write a question and a passage.")
+        case .label: String(localized: "Write a label.")
+        case .twoLabels: String(localized: "Write two labels or more, with commas between.")
+        case .template: String(localized: "Write {} once in the template, where a label is put.")
         }
     }
 

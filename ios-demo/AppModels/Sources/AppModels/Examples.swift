@@ -16,6 +16,9 @@ enum Examples {
         }
     }
 
+    /// Labels for a model that takes a person's own.
+    static let labels = "film, travel, food"
+
     static let sentences = [
         "The shop closes at six.",
         "A man is playing a guitar.",

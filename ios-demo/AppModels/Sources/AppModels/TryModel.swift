@@ -35,6 +35,14 @@ public final class TryModel {
     public var second = ""
     /// The one of the chosen model's prompts that is put before the text; an empty name for none.
     public private(set) var prompt = ""
+    /// Whether a person's own labels are asked where the chosen model takes some.
+    public var prefersOwn = true
+    /// Those labels, with commas or ends of lines between.
+    public var labels = Examples.labels
+    /// The sentence into which each is put.
+    public var template = ZeroShot.template
+    /// Whether each is decided by itself where the chosen model can.
+    public var multiLabel = false
     /// The set that is searched, where the chosen model embeds texts.
     public let search: SearchModel
     private let warmRuns: Int
@@ -84,12 +92,18 @@ public final class TryModel {
         return chosen?.prompts ?? []
     }
 
+    /// The labels that are asked in place of the chosen model's; nil where its own are.
+    public var own: OwnLabels? {
+        guard let chosen, chosen.takesOwnLabels, prefersOwn else { return nil }
+        return OwnLabels(ZeroShot.split(labels), template: template, multiLabel: multiLabel && chosen.decidesEach)
+    }
+
     /// What the chosen model would be asked.
     public var question: Question {
         switch chosen?.task {
         case .value, .answer: Question(first, second)
-        // The second text of a classification may be left out.
-        case .labels, .values: Question(first, second.isEmpty ? nil : second)
+        // The second text of a classification may be left out; a label of a person's own takes its place.
+        case .labels, .values: Question(first, own != nil || second.isEmpty ? nil : second, own: own)
         case .search: Question(first, prompt: prompt)
         case .entities, nil: Question(first)
         }

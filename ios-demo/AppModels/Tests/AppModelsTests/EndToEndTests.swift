@@ -21,6 +21,7 @@ final class EndToEndTests: XCTestCase {
         var answers = 0
         for one in model.models {
             model.choose(one.id)
+            model.prefersOwn = false
             for row in rows[one.id] ?? [] {
                 model.first = try row.text("first")
                 model.second = try row.textOrNil("second") ?? ""
@@ -39,15 +40,45 @@ final class EndToEndTests: XCTestCase {
         }
     }
 
+    func testLabelsOfOnesOwnOnTheScreenAreAsInPython() async throws {
+        let served = try Served()
+        let rows = try served.cases.objects("zero_shot")
+        let model = TryModel(try served.usable(), search: SearchModel(), warmRuns: 0)
+        for (number, row) in rows.enumerated() {
+            model.choose(try row.text("model"))
+            model.first = try row.text("text")
+            model.labels = try row.texts("labels").joined(separator: number % 2 == 0 ? ", " : "\n")
+            model.template = try row.text("template")
+            model.multiLabel = try row.flag("multi_label")
+            model.ask()
+            await model.settled()
+            guard case .answered(let reply) = model.state, case .labels(let shares) = reply.answer else {
+                return XCTFail("\(model.first): \(model.state)")
+            }
+            XCTAssertEqual([try row.number("tokens"), try row.number("length")], [reply.tokens, reply.length])
+            try compare(try row.array("answer"), reply.answer, model.first)
+            XCTAssertEqual(shares.given, model.multiLabel ? shares.filter { $0.share >= 0.5 } : Array(shares.prefix(1)))
+        }
+        XCTAssertFalse(rows.isEmpty)
+        if testRun?.totalFailureCount == 0 {
+            print("view models: \(rows.count) answers of \(Set(try rows.map { try $0.text("model") }).count) files to labels of one's own")
+        }
+    }
+
     private func compare(_ wanted: [Json], _ found: Answer, _ text: String) throws {
         switch found {
         case .embedding(let embedding): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, embedding, text)
         case .value(let value): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, [value], text)
-        case .values(let values): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, values.map(\.value), text)
+        case .values(let values):
+            XCTAssertEqual(try wanted.map { try cell($0, 0).string }, values.map(\.name), text)
+            XCTAssertEqual(try wanted.map { Float(try cell($0, 1).real ?? .nan) }, values.map(\.value), text)
         case .labels(let shares):
             XCTAssertEqual(try wanted.map { try cell($0, 0).string }, shares.map(\.label), text)
             for (row, share) in zip(wanted, shares) {
                 XCTAssertEqual(try cell(row, 1).real ?? .nan, share.share, accuracy: Self.close, text)
+                if case .array(let cells) = row, cells.count == 3, case .flag(let given) = cells[2] {
+                    XCTAssertEqual(given, share.isGiven, text)
+                }
             }
         case .entities(let entities): try compare(wanted, entities, text)
         case .span(let span): try compare([.array(wanted)], [try XCTUnwrap(span)], text)

@@ -161,6 +161,15 @@ final class PartsTests: XCTestCase {
         XCTAssertEqual(Question("A text.").missing(for: .value), .twoTexts)
         XCTAssertEqual(Question(" ").missing(for: .entities), .text)
         XCTAssertNil(Question("A text.").missing(for: .values))
+        func own(_ labels: [String], _ template: String, multiLabel: Bool = false) -> Question.Missing? {
+            Question("A text.", own: OwnLabels(labels, template: template, multiLabel: multiLabel)).missing(for: .labels)
+        }
+        XCTAssertNil(own(["a", "b"], "It is {}."))
+        XCTAssertEqual(own(["a"], "It is {}."), .twoLabels)
+        XCTAssertNil(own(["a"], "It is {}.", multiLabel: true))
+        XCTAssertEqual(own([], "It is {}.", multiLabel: true), .label)
+        for template in ["", "It is.", "{} and {}"] { XCTAssertEqual(own(["a", "b"], template), .template) }
+        XCTAssertEqual(Question("", own: OwnLabels([], template: "", multiLabel: false)).missing(for: .labels), .text)
     }
 
     @MainActor

@@ -15,7 +15,7 @@ final class SelfTestTests: XCTestCase {
         XCTAssertNil(model.verdict)
         model.run()
         await model.settled()
-        XCTAssertEqual(model.verdict, SelfTestModel.Verdict(models: 10, passed: 10))
+        XCTAssertEqual(model.verdict, SelfTestModel.Verdict(models: 16, passed: 16))
         var rows = 0
         for row in model.rows {
             XCTAssertEqual([row.outcome], [.same])

@@ -43,7 +43,7 @@ final class ViewModelTests: XCTestCase {
         let shelf = ShelfModel(try served.equipment(models: models))
         await shelf.open()
         guard case .ready(let found) = shelf.state else { return XCTFail("it is \(shelf.state)") }
-        XCTAssertEqual([found.usable.count, found.refused.count], [9, 1])
+        XCTAssertEqual([found.usable.count, found.refused.count], [15, 1])
         XCTAssertTrue(found.refused[0].why.contains("refused (changed)"), found.refused[0].why)
     }
 
@@ -54,16 +54,16 @@ final class ViewModelTests: XCTestCase {
         }
         let release = ShelfModel(try served.equipment(models: models))
         await release.open()
-        XCTAssertEqual(release.usable.count, 9)
+        XCTAssertEqual(release.usable.count, 15)
         XCTAssertFalse(release.usesUnsigned)
         let debug = ShelfModel(try served.equipment(unsigned: true, models: models))
         await debug.open()
-        XCTAssertEqual(debug.usable.count, 10)
+        XCTAssertEqual(debug.usable.count, 16)
         XCTAssertTrue(debug.usesUnsigned)
         let others = ShelfModel(try served.equipment(keys: [], unsigned: true))
         await others.open()
         guard case .ready(let shelf) = others.state else { return XCTFail("it is \(others.state)") }
-        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [0, 10])
+        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [0, 16])
         XCTAssertTrue(shelf.refused.allSatisfy { $0.why.contains("other_key") })
     }
 
@@ -73,7 +73,7 @@ final class ViewModelTests: XCTestCase {
         let one = Equipment(
             models: all.models, policy: all.policy, runtimes: [all.runtimes[1]], phone: all.phone, runs: all.runs)
         let shelf = try Shelf.open(one)
-        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [5, 5])
+        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [8, 8])
         XCTAssertTrue(shelf.refused.allSatisfy { $0.why.hasSuffix("is a file for litert, and this app runs ExecuTorch.") })
     }
 
@@ -137,6 +137,60 @@ final class ViewModelTests: XCTestCase {
         XCTAssertNotEqual(model.first, "Mine.")
         model.choose("no/such-model")
         XCTAssertEqual(model.chosen?.id, "names/litert-int8_dynamic")
+    }
+
+    private func answered(_ model: TryModel) async throws -> Reply {
+        model.ask()
+        await model.settled()
+        guard case .answered(let reply) = model.state else { throw RunnerFailed("it is \(model.state)") }
+        return reply
+    }
+
+    func testLabelsOfOnesOwnStayWhereAnotherModelIsChosenAndAreAskedWhereItTakesSome() async throws {
+        let model = TryModel(try Served().usable(), search: SearchModel(), warmRuns: 0)
+        model.choose("infer/litert-int8_dynamic")
+        var question = try await answered(model).question
+        XCTAssertEqual(question.own, OwnLabels(["film", "travel", "food"], template: "This example is {}.", multiLabel: false))
+        (model.labels, model.template, model.multiLabel) = ("rain\nsun, rain", "It is about {}.", true)
+        let own = OwnLabels(["rain", "sun"], template: "It is about {}.", multiLabel: true)
+        question = try await answered(model).question
+        XCTAssertEqual(question, Question(model.first, own: own))
+        model.choose("mood/litert-int8_dynamic")
+        question = try await answered(model).question
+        XCTAssertNil(question.own)
+        model.leave()
+        model.choose("infer/executorch-int8_dynamic")
+        question = try await answered(model).question
+        XCTAssertEqual(question.own, own)
+        // Its own labels, of a text and another.
+        (model.prefersOwn, model.second) = (false, "It rains.")
+        let reply = try await answered(model)
+        XCTAssertEqual(reply.question, Question(model.first, "It rains."))
+        guard case .labels(let shares) = reply.answer else { return XCTFail("it is \(reply.answer)") }
+        XCTAssertEqual(Set(shares.map(\.label)), ["contradiction", "entailment", "neutral"])
+        model.prefersOwn = true
+        for (labels, template, missing) in [
+            (" ,", "It is {}.", Question.Missing.label), ("rain", "It is.", .template),
+        ] {
+            (model.labels, model.template) = (labels, template)
+            model.ask()
+            XCTAssertEqual(model.state, .idle(missing))
+        }
+        model.multiLabel = false
+        model.ask()
+        XCTAssertEqual(model.state, .idle(.twoLabels))
+    }
+
+    func testALongTextWithLabelsOfOnesOwnIsSaidToBeCut() async throws {
+        let model = TryModel(try Served().usable(), search: SearchModel(), warmRuns: 0)
+        model.choose("infer/litert-int8_dynamic")
+        (model.template, model.labels) = ("{}", "food, sea sea")
+        // The longest of the rows fits: [CLS], the text, [SEP], two words, [SEP].
+        for (words, cutAt) in [(123, nil), (124, 128)] {
+            model.first = String(repeating: "ocean ", count: words)
+            let reply = try await answered(model)
+            XCTAssertEqual([reply.tokens, reply.length, reply.cutAt], [128, 128, cutAt])
+        }
     }
 
     func testAnAnswerOfRandomWeightsIsHidden() async throws {

@@ -54,6 +54,12 @@
                 "a int8 · LiteRT answers in 3.0 ms")
         }
 
+        func testWhatIsMissingIsSaid() {
+            let missing: [Question.Missing] = [.text, .twoTexts, .questionAndPassage, .label, .twoLabels, .template]
+            XCTAssertEqual(Set(missing.map(Words.missing)).count, missing.count)
+            XCTAssertEqual(Words.missing(.template), "Write {} once in the template, where a label is put.")
+        }
+
         func testLabelsAndSchemesAreWords() {
             XCTAssertEqual(
                 ["positive", "not_at_all", "LABEL_0", "1", "LABEL_", "label 1"].map { Words.label($0) },

@@ -59,6 +59,12 @@ public struct ShelvedModel: Sendable, Identifiable {
         return all.values.allSatisfy(\.isEmpty) ? [] : all.keys.sorted()
     }
 
+    /// Whether a person's own labels can be asked in place of its own.
+    public var takesOwnLabels: Bool { ZeroShot.isPossible(model.signature) }
+
+    /// Whether each of those can be decided by itself.
+    public var decidesEach: Bool { ZeroShot.decidesEach(model.signature) }
+
     /// The recipe's name, which is what its maker calls it.
     public var name: String { model.entry.recipe }
 

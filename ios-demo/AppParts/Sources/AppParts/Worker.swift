@@ -61,7 +61,7 @@ public final class Worker: Sendable {
             let limit = shelved.model.signature.maxLength
             // A row of that length may have been cut, or just fit.
             let mayBeCut = shelved.task != .answer && asked.tokens == limit
-            let cut = mayBeCut ? try opened.student.tokens(question.first, question.second, prompt: question.prompt) > limit : false
+            let cut = mayBeCut ? try question.tokens(opened.student) > limit : false
             return Reply(
                 question: question, answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
                 tokenizeMs: asked.tokenizeMs, tokens: asked.tokens, length: asked.length, cutAt: cut ? limit : nil,
@@ -107,11 +107,14 @@ public struct Question: Sendable, Equatable {
     public let second: String?
     /// Name of the prompt before a text that is embedded; nil for the model's default one, an empty name for none.
     public let prompt: String?
+    /// Labels in place of the model's.
+    public let own: OwnLabels?
 
-    public init(_ first: String, _ second: String? = nil, prompt: String? = nil) {
+    public init(_ first: String, _ second: String? = nil, prompt: String? = nil, own: OwnLabels? = nil) {
         self.first = first
         self.second = second
         self.prompt = prompt
+        self.own = own
     }
 
     /// What a person has yet to write.
@@ -119,6 +122,9 @@ public struct Question: Sendable, Equatable {
         case text
         case twoTexts
         case questionAndPassage
+        case label
+        case twoLabels
+        case template
     }
 
     /// Returns what is missing for a task, or nil.
@@ -128,8 +134,17 @@ public struct Question: Sendable, Equatable {
         switch task {
         case .answer: return hasFirst && hasSecond ? nil : .questionAndPassage
         case .value: return hasFirst && hasSecond ? nil : .twoTexts
-        case .labels, .values, .search, .entities: return hasFirst ? nil : .text
+        case .labels: return hasFirst ? own?.missing : .text
+        case .values, .search, .entities: return hasFirst ? nil : .text
         }
+    }
+
+    /// Returns how many tokens the longest row has that it asks, however many the file takes.
+    fileprivate func tokens(_ student: Student) throws -> Int {
+        guard let own else { return try student.tokens(first, second, prompt: prompt) }
+        let asked = try ZeroShot(
+            student.model.signature, own.labels, template: own.template, multiLabel: own.multiLabel)
+        return try asked.hypotheses.map { try student.tokens(first, $0) }.max() ?? 0
     }
 
     fileprivate func ask(_ student: Student, _ cancellation: Cancellation) throws -> Asked {
@@ -137,10 +152,36 @@ public struct Question: Sendable, Equatable {
         case .search: return Asked(try student.embedding(first, prompt: prompt, cancellation: cancellation)) { .embedding($0) }
         case .value: return Asked(try student.value(first, second, cancellation: cancellation)) { .value($0) }
         case .values: return Asked(try student.values(first, second, cancellation: cancellation)) { .values($0) }
-        case .labels: return Asked(try student.labels(first, second, cancellation: cancellation)) { .labels($0) }
+        case .labels: return Asked(try labels(student, cancellation)) { .labels($0) }
         case .entities: return Asked(try student.entities(first, cancellation: cancellation)) { .entities($0) }
         case .answer: return Asked(try student.answer(first, second ?? "", cancellation: cancellation)) { .span($0) }
         }
+    }
+
+    private func labels(_ student: Student, _ cancellation: Cancellation) throws -> Answered<[Share]> {
+        guard let own else { return try student.labels(first, second, cancellation: cancellation) }
+        return try student.zeroShot(
+            first, own.labels, template: own.template, multiLabel: own.multiLabel, cancellation: cancellation)
+    }
+}
+
+/// Labels that a person wrote, for a model of natural language inference; see `ZeroShot`.
+public struct OwnLabels: Sendable, Equatable {
+    public let labels: [String]
+    public let template: String
+    /// Whether each is decided by itself, so that several may be true.
+    public let multiLabel: Bool
+
+    public init(_ labels: [String], template: String, multiLabel: Bool) {
+        self.labels = labels
+        self.template = template
+        self.multiLabel = multiLabel
+    }
+
+    /// What has to be written before a model can be asked, or nil.
+    var missing: Question.Missing? {
+        if labels.count < ZeroShot.least(multiLabel: multiLabel) { return multiLabel ? .label : .twoLabels }
+        return ZeroShot.isTemplate(template) ? nil : .template
     }
 }
 

@@ -53,7 +53,7 @@ final class EndToEndTests: XCTestCase {
             defer { student.close() }
             for row in rows[model.entry.folder] ?? [] { try compare(student, row) }
         }
-        XCTAssertEqual(Set(models.map(\.signature.task)).count, 5)
+        XCTAssertEqual(Set(models.map(\.signature.task)).count, 7)
         print("end to end: \(rows.values.reduce(0) { $0 + $1.count }) answers of \(models.count) files, none differs")
     }
 
@@ -72,10 +72,18 @@ final class EndToEndTests: XCTestCase {
             try compare(row, found)
         case "logits":
             let found = try student.labels(first, second)
-            XCTAssertEqual(try answer.map { try $0.cell(0).string }, found.value.map(\.label), first)
-            for (wanted, share) in zip(answer, found.value) {
-                XCTAssertEqual(try wanted.cell(1).real ?? .nan, share.share, accuracy: Self.close)
-            }
+            try compare(answer, found.value, first)
+            XCTAssertTrue(found.value.allSatisfy { $0.isGiven == nil }, first)
+            try compare(row, found)
+        case "multi_label":
+            let found = try student.labels(first, second)
+            try compare(answer, found.value, first)
+            XCTAssertEqual(try answer.map { try $0.cell(2).isSet }, found.value.map(\.isGiven), first)
+            try compare(row, found)
+        case "values":
+            let found = try student.values(first, second)
+            XCTAssertEqual(try answer.map { try $0.cell(0).string }, found.value.map(\.name), first)
+            XCTAssertEqual(try answer.map { Float(try $0.cell(1).real ?? .nan) }, found.value.map(\.value), first)
             try compare(row, found)
         case "token_logits":
             let found = try student.entities(first)
@@ -92,6 +100,33 @@ final class EndToEndTests: XCTestCase {
         XCTAssertEqual([try row.number("tokens"), try row.number("length")], [answered.tokens, answered.length])
         XCTAssertGreaterThanOrEqual(answered.tokenizeMs, 0)
         XCTAssertGreaterThan(answered.inferenceMs, 0)
+    }
+
+    private func compare(_ wanted: [Json], _ found: [Share], _ text: String) throws {
+        XCTAssertEqual(try wanted.map { try $0.cell(0).string }, found.map(\.label), text)
+        for (row, share) in zip(wanted, found) {
+            XCTAssertEqual(try row.cell(1).real ?? .nan, share.share, accuracy: Self.close, text)
+        }
+    }
+
+    func testLabelsOfOnesOwnAreAsInPython() throws {
+        let rows = Dictionary(grouping: try cases().objects("zero_shot")) { $0.present("model")?.string ?? "" }
+        let models = try usable().filter { ZeroShot.isPossible($0.signature) }
+        XCTAssertEqual(Set(rows.keys), Set(models.map(\.entry.folder)))
+        for model in models {
+            let student = try open(model)
+            defer { student.close() }
+            for row in rows[model.entry.folder] ?? [] {
+                let (text, multiLabel) = (try row.text("text"), try row.flag("multi_label"))
+                let found = try student.zeroShot(
+                    text, try row.texts("labels"), template: try row.text("template"), multiLabel: multiLabel)
+                try compare(try row.array("answer"), found.value, text)
+                try compare(row, found)
+                XCTAssertTrue(found.value.allSatisfy { ($0.isGiven != nil) == multiLabel }, text)
+            }
+        }
+        let answers = rows.values.reduce(0) { $0 + $1.count }
+        print("end to end: \(answers) answers of \(models.count) files to labels of one's own, none differs")
     }
 
     private func compare(_ wanted: [Json], _ found: [Found], _ text: String) throws {
@@ -198,4 +233,6 @@ extension Json {
         guard case .array(let cells) = self else { throw WrongJson("a row is no list") }
         return cells[number]
     }
+
+    fileprivate var isSet: Bool? { if case .flag(let flag) = self { flag } else { nil } }
 }

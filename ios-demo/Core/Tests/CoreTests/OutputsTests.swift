@@ -14,7 +14,8 @@ final class OutputsTests: XCTestCase {
             try compare(kind, test)
             counts[kind, default: 0] += 1
         }
-        XCTAssertEqual(Set(counts.keys), ["softmax", "each_label", "words", "entities", "answer", "nearest", "statistics"])
+        let kinds: Set = ["softmax", "each_label", "words", "entities", "answer", "nearest", "statistics", "zero_shot"]
+        XCTAssertEqual(Set(counts.keys), kinds)
         print("post-processing: \(counts.values.reduce(0, +)) cases, none differs")
     }
 
@@ -47,6 +48,7 @@ final class OutputsTests: XCTestCase {
             let found = Outputs.nearest(try test.floats("one"), among: among, top: try test.number("top"))
             XCTAssertEqual(found.map(\.place), try test.ints("places"))
             for (wanted, one) in zip(try test.doubles("cosines"), found) { XCTAssertEqual(wanted, Double(one.cosine), accuracy: 1e-6) }
+        case "zero_shot": try zeroShot(test)
         case "statistics":
             let samples = try test.doubles("samples")
             let found = Statistics.percentiles(samples)
@@ -72,6 +74,34 @@ final class OutputsTests: XCTestCase {
             let wanted = try test.doubles("answer")
             XCTAssertEqual(found, Found(Int(wanted[0]), Int(wanted[1]), wanted[2]))
         }
+    }
+
+    private func zeroShot(_ test: Json) throws {
+        let signature = try Signature(try XCTUnwrap(try test.child("signature")))
+        let multiLabel = try test.flag("multi_label")
+        let ask = {
+            try ZeroShot(signature, try test.texts("labels"), template: try test.text("template"), multiLabel: multiLabel)
+        }
+        if let error = try test.textOrNil("error") {
+            XCTAssertThrowsError(try ask(), "\(test.shown)") { thrown in
+                XCTAssertTrue(thrown is WrongLabels && "\(thrown)".contains(error), "\(thrown)")
+            }
+            return
+        }
+        XCTAssertTrue(ZeroShot.isPossible(signature) && (!multiLabel || ZeroShot.decidesEach(signature)))
+        let asked = try ask()
+        // Two strings are equal to Swift where their accents are written otherwise.
+        XCTAssertEqual(try test.texts("hypotheses").map { Array($0.utf8) }, asked.hypotheses.map { Array($0.utf8) })
+        let found = asked.shares(try test.rows("logits").map { $0.map { Float($0.double) } })
+        let wanted = try test.rows("answer")
+        XCTAssertEqual(wanted.map { Array(($0[0].string ?? "").utf8) }, found.map { Array($0.label.utf8) })
+        close(wanted.map(\.[1].double), found.map(\.share))
+        XCTAssertEqual(found.map(\.isGiven), found.map { multiLabel ? $0.share >= 0.5 : nil })
+    }
+
+    func testLabelsAreWrittenWithCommasOrLinesBetween() {
+        XCTAssertEqual(ZeroShot.split(" travel,food\r\n\u{2003}old house\n,food, "), ["travel", "food", "old house"])
+        XCTAssertEqual(ZeroShot.split(" ,\n"), [])
     }
 
     private func close(_ wanted: [Double], _ found: [Double]) {

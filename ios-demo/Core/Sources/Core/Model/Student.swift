@@ -3,9 +3,9 @@ import Foundation
 /// What came out, and how long it took.
 public struct Answered<Value: Sendable>: Sendable {
     public let value: Value
-    /// Tokens of the row, or of the longest window; special ones included.
+    /// Tokens of the row, or of the longest of several; special ones included.
     public let tokens: Int
-    /// The length at which it ran.
+    /// The length at which it ran; of several rows the longest.
     public let length: Int
     /// From the text to padded arrays.
     public let tokenizeMs: Double
@@ -118,25 +118,33 @@ public final class Student: Sendable {
         _ question: String, _ passage: String, noAnswerMargin: Double? = nil, cancellation: Cancellation? = nil
     ) throws -> Answered<Found?> {
         try expect("spans")
-        let began = Ticks.nanoseconds()
-        let rows = try windows(question, passage, signature.maxLength, cancellation)
-        let padded = try rows.map(model.pad)
-        let tokenized = Ticks.nanoseconds()
-        for row in padded { try runner.prepare(row) }
-        let prepared = Ticks.nanoseconds()
-        let windows = try zip(rows, padded).map { row, inputs in
-            try cancellation?.check()
-            let output = try Rows.output(signature, try runner.run(inputs), row.count)
-            let places = row.texts.indices
-            return AnsweredWindow(
-                from: places.map { row.texts[$0] == 1 ? row.from[$0] : -1 }, to: places.map { row.texts[$0] == 1 ? row.to[$0] : -1 },
-                starts: places.map { output[2 * $0] }, ends: places.map { output[2 * $0 + 1] })
+        let encode = { try self.windows(question, passage, self.signature.maxLength, cancellation) }
+        return try several(encode, cancellation) { rows, outputs in
+            let windows = zip(rows, outputs).map { row, output in
+                let places = row.texts.indices
+                return AnsweredWindow(
+                    from: places.map { row.texts[$0] == 1 ? row.from[$0] : -1 },
+                    to: places.map { row.texts[$0] == 1 ? row.to[$0] : -1 },
+                    starts: places.map { output[2 * $0] }, ends: places.map { output[2 * $0 + 1] })
+            }
+            return Outputs.answer(windows, noAnswerMargin: noAnswerMargin)
         }
-        let ended = Ticks.nanoseconds()
-        return Answered(
-            value: Outputs.answer(windows, noAnswerMargin: noAnswerMargin), tokens: rows.map(\.count).max() ?? 0,
-            length: padded.map(\.length).max() ?? 0, tokenizeMs: Ticks.milliseconds(began, tokenized),
-            inferenceMs: Ticks.milliseconds(prepared, ended))
+    }
+
+    /// Returns labels of one's own with their probabilities, the most probable first: one run for each label. See `ZeroShot`.
+    ///
+    /// - Throws: `WrongLabels` where the model is none of inference, or labels or template are none.
+    public func zeroShot(
+        _ text: String, _ labels: [String], template: String = ZeroShot.template, multiLabel: Bool = false,
+        cancellation: Cancellation? = nil
+    ) throws -> Answered<[Share]> {
+        let asked = try ZeroShot(signature, labels, template: template, multiLabel: multiLabel)
+        let encode = {
+            try asked.hypotheses.map {
+                try self.encoded(text, $0, prompt: "", maxLength: self.signature.maxLength, cancellation)
+            }
+        }
+        return try several(encode, cancellation) { _, logits in asked.shares(logits) }
     }
 
     /// Runs the rows that the pipeline shipped with the file, and compares ids and outputs. Rows that are longer than the file
@@ -237,6 +245,26 @@ public final class Student: Sendable {
         return Answered(
             value: value, tokens: row.count, length: padded.length, tokenizeMs: Ticks.milliseconds(began, tokenized),
             inferenceMs: Ticks.milliseconds(prepared, ended))
+    }
+
+    /// Runs several rows one after the other, and measures them as one.
+    private func several<Value: Sendable>(
+        _ encode: () throws -> [Encoding], _ cancellation: Cancellation?, _ read: ([Encoding], [[Float]]) throws -> Value
+    ) throws -> Answered<Value> {
+        let began = Ticks.nanoseconds()
+        let rows = try encode()
+        let padded = try rows.map(model.pad)
+        let tokenized = Ticks.nanoseconds()
+        for row in padded { try runner.prepare(row) }
+        let prepared = Ticks.nanoseconds()
+        let outputs = try zip(rows, padded).map { row, inputs in
+            try cancellation?.check()
+            return try Rows.output(signature, try runner.run(inputs), row.count)
+        }
+        let ended = Ticks.nanoseconds()
+        return Answered(
+            value: try read(rows, outputs), tokens: rows.map(\.count).max() ?? 0, length: padded.map(\.length).max() ?? 0,
+            tokenizeMs: Ticks.milliseconds(began, tokenized), inferenceMs: Ticks.milliseconds(prepared, ended))
     }
 
     private func expect(_ kind: String) throws {

@@ -131,7 +131,7 @@ public enum Outputs {
     }
 
     /// Sorts; what is equal stays in its order, which `sorted` does not promise.
-    private static func stable<Element>(_ all: [Element], _ before: (Element, Element) -> Bool) -> [Element] {
+    static func stable<Element>(_ all: [Element], _ before: (Element, Element) -> Bool) -> [Element] {
         all.enumerated().sorted { one, other in
             before(one.element, other.element) || (!before(other.element, one.element) && one.offset < other.offset)
         }.map(\.element)

@@ -6,6 +6,7 @@ import androidx.compose.ui.semantics.SemanticsProperties
 import androidx.compose.ui.test.SemanticsMatcher
 import androidx.compose.ui.test.assertHeightIsAtLeast
 import androidx.compose.ui.test.assertIsDisplayed
+import androidx.compose.ui.test.assertIsSelected
 import androidx.compose.ui.test.hasClickAction
 import androidx.compose.ui.test.hasText
 import androidx.compose.ui.test.isHeading
@@ -47,10 +48,10 @@ import java.io.File
 @Config(sdk = [35], application = TestApp::class, qualifiers = "w412dp-h892dp-xhdpi")
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
 class ScreensTest : OnScreen() {
-    /** The five tasks on the first screen, and the three other screens. */
+    /** Students of all forms on the first screen, and the three other screens. */
     private fun walk(form: String) = launched { scenario ->
         await { isThere("Self-test") }
-        for (model in listOf("near", "mood", "names", "ask", "alike")) {
+        for (model in listOf("near", "mood", "names", "ask", "infer", "alike")) {
             choose(model)
             await { isThere("warm median") }
             photograph(scenario, "try-$model-$form")
@@ -60,7 +61,7 @@ class ScreensTest : OnScreen() {
         photograph(scenario, "compare-$form")
         tab("Self-test")
         rule.onNodeWithText("Test all models").performClick()
-        await(300) { isThere("All 10 models give the same answers as the reference.") }
+        await(300) { isThere("All 16 models give the same answers as the reference.") }
         photograph(scenario, "self-test-$form")
         rule.onNodeWithTag("tested-alike/litert-int8_dynamic").performScrollTo().performClick()
         photograph(scenario, "self-test-details-$form")
@@ -107,6 +108,27 @@ class ScreensTest : OnScreen() {
     }
 
     @Test
+    fun `labels of one's own are asked, and stay where the phone is turned`() = launched { scenario ->
+        choose("infer")
+        await { isThere("warm median") }
+        assertTrue(isThere("film") && isThere("food") && !hasTag("second"))
+        rule.onNodeWithTag("labels").performTextReplacement("rain, sun")
+        rule.onNodeWithTag("template").performTextReplacement("It is about {}.")
+        rule.onNodeWithTag("several-true").performScrollTo().assertHeightIsAtLeast(32.dp).performClick()
+        scenario.recreate()
+        await { hasTag("answer") && !isThere("food") }
+        assertTrue(isThere("rain, sun") && isThere("It is about {}."))
+        rule.onNodeWithTag("several-true").assertIsSelected()
+        rule.onNodeWithTag("template").performTextReplacement("It is about it.")
+        await { isThere("Write {} once in the template, where a label is put.") }
+        photograph(scenario, "try-template-missing")
+        rule.onNodeWithTag("labels-of-model").performScrollTo().performClick()
+        await { isThere("contradiction") }
+        assertTrue(hasTag("second") && !hasTag("template"))
+        photograph(scenario, "try-infer-built-in")
+    }
+
+    @Test
     fun `sentences are edited and searched`() = launched {
         choose("near")
         rule.onNodeWithText("Edit the 16 sentences").performScrollTo().performClick()
@@ -121,7 +143,7 @@ class ScreensTest : OnScreen() {
         launched { scenario ->
             tab("Benchmark")
             rule.onNodeWithText("Measure").performScrollTo().performClick()
-            await(30) { isThere("length 16, round") }
+            await { isThere("length 16, round") }
             photograph(scenario, "benchmark-running")
             rule.onNodeWithText("Stop").performScrollTo().performClick()
             await { isThere("The run was stopped.") }
@@ -281,7 +303,7 @@ class ScreensTest : OnScreen() {
     fun `a benchmark goes on where the phone is turned, and ends where the app is left`() = launched { scenario ->
         tab("Benchmark")
         rule.onNodeWithText("Measure").performScrollTo().performClick()
-        await(30) { isThere("length 16, round") }
+        await { isThere("length 16, round") }
         scenario.recreate()
         await { hasTag("progress") }
         scenario.moveToState(Lifecycle.State.CREATED)

@@ -11,6 +11,7 @@ import pocketbert.core.contract.Policy
 import pocketbert.core.contract.Signature
 import pocketbert.core.model.Runtime
 import pocketbert.core.model.SelfTested
+import pocketbert.core.output.ZeroShot
 import java.io.IOException
 
 /**
@@ -71,6 +72,12 @@ class ShelvedModel(val model: Model, val linked: LinkedRuntime, internal val equ
 
     /** The prompts that a person can choose among; none where all are empty, as folders of models without prompts have them. */
     val prompts: List<String> get() = model.signature.prompts.let { if (it.values.all(String::isEmpty)) emptyList() else it.keys.sorted() }
+
+    /** Whether a person's own labels can be asked in place of its own. */
+    val takesOwnLabels get() = ZeroShot.isPossible(model.signature)
+
+    /** Whether each of those can be decided by itself. */
+    val decidesEach get() = ZeroShot.decidesEach(model.signature)
 
     /** The recipe's name, which is what its maker calls it. */
     val name get() = model.entry.recipe

@@ -15,6 +15,9 @@ object Examples {
         )
     }
 
+    /** Labels for a model that takes a person's own. */
+    const val LABELS = "film, travel, food"
+
     val sentences = listOf(
         "The shop closes at six.",
         "A man is playing a guitar.",

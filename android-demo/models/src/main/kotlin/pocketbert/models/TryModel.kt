@@ -8,6 +8,7 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
+import pocketbert.core.output.ZeroShot
 import java.io.InputStream
 
 /**
@@ -44,8 +45,27 @@ class TryModel(
      * @property first the text; or the question.
      * @property second the second text, or the passage.
      * @property prompt the one of the chosen model's prompts that is put before the text; an empty name for none.
+     * @property prefersOwn whether a person's own labels are asked where the chosen model takes some.
+     * @property labels those, with commas or ends of lines between.
+     * @property template the sentence into which each is put.
+     * @property multiLabel whether each is decided by itself where the chosen model can.
      */
-    data class Form(val chosen: ShelvedModel?, val first: String, val second: String, val state: State, val prompt: String = "") {
+    data class Form(
+        val chosen: ShelvedModel?,
+        val first: String,
+        val second: String,
+        val state: State,
+        val prompt: String = "",
+        val prefersOwn: Boolean = true,
+        val labels: String = Examples.LABELS,
+        val template: String = ZeroShot.TEMPLATE,
+        val multiLabel: Boolean = false,
+    ) {
+        /** The labels that are asked in place of the chosen model's; null where its own are. */
+        val own: OwnLabels?
+            get() = chosen?.takeIf { it.takesOwnLabels && prefersOwn }
+                ?.let { OwnLabels(ZeroShot.split(labels), template, multiLabel && it.decidesEach) }
+
         /** The prompts of the model that has answered without one of them. */
         val unusedPrompts: List<String>
             get() = chosen?.prompts.orEmpty().takeIf { (state as? State.Answered)?.question?.prompt == "" }.orEmpty()
@@ -70,7 +90,7 @@ class TryModel(
         current.update {
             val same = model.task == before?.task
             val (first, second) = if (same) it.first to it.second else example.first to example.second.orEmpty()
-            Form(model, first, second, State.Idle(), prompt(model))
+            it.copy(chosen = model, first = first, second = second, state = State.Idle(), prompt = prompt(model))
         }
     }
 
@@ -90,10 +110,21 @@ class TryModel(
 
     fun writeSecond(text: String) = current.update { it.copy(second = text) }
 
+    /** Asks labels that a person writes, or the model's own ones. */
+    fun preferOwn(isSo: Boolean) = current.update { it.copy(prefersOwn = isSo) }
+
+    fun writeLabels(text: String) = current.update { it.copy(labels = text) }
+
+    fun writeTemplate(text: String) = current.update { it.copy(template = text) }
+
+    /** Decides each of a person's own labels by itself, or takes one of them for true. */
+    fun decideEach(isSo: Boolean) = current.update { it.copy(multiLabel = isSo) }
+
     private fun question(form: Form, task: Task): Question = when (task) {
         Task.VALUE, Task.ANSWER -> Question(form.first, form.second)
-        // The second text of a classification may be left out.
-        Task.LABELS, Task.VALUES -> Question(form.first, form.second.ifBlank { null })
+        // The second text of a classification may be left out; a label of a person's own takes its place.
+        Task.LABELS -> form.own?.let { Question(form.first, own = it) } ?: Question(form.first, form.second.ifBlank { null })
+        Task.VALUES -> Question(form.first, form.second.ifBlank { null })
         Task.SEARCH -> Question(form.first, prompt = form.prompt)
         Task.ENTITIES -> Question(form.first)
     }

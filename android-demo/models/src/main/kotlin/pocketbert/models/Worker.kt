@@ -15,6 +15,7 @@ import pocketbert.core.model.Student
 import pocketbert.core.output.Found
 import pocketbert.core.output.NamedValue
 import pocketbert.core.output.Share
+import pocketbert.core.output.ZeroShot
 import java.util.concurrent.RejectedExecutionException
 
 /**
@@ -65,7 +66,7 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         val limit = shelved.model.signature.maxLength
         // A row of that length may have been cut, or just fit.
         val mayBeCut = shelved.task != Task.ANSWER && answered.tokens == limit
-        val cut = mayBeCut && question.run { opened.student.tokens(first, second, prompt, cancellation) } > limit
+        val cut = mayBeCut && question.tokens(opened.student, cancellation) > limit
         Reply(
             if (shelved.model.hasRandomWeights) Answer.Hidden else answer,
             answered.inferenceMs,
@@ -140,7 +141,7 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
 class Checked(val golden: Golden, val verdict: GoldenVerdict, val confirms: Boolean)
 
 /** What a person has to write before a model can be asked. */
-enum class Missing { TEXT, TWO_TEXTS, QUESTION_AND_PASSAGE }
+enum class Missing { TEXT, TWO_TEXTS, QUESTION_AND_PASSAGE, LABEL, TWO_LABELS, TEMPLATE }
 
 /**
  * The workers that hold a model in memory. A benchmark measures alone: other models would count among its memory, take its
@@ -183,26 +184,56 @@ internal class InMemory {
  * @property first the text; or the question, where there is a passage.
  * @property second the other text, or the passage.
  * @property prompt name of the prompt before a text that is embedded; null for the model's default one, an empty name for none.
+ * @property own labels in place of the model's.
  */
-data class Question(val first: String, val second: String? = null, val prompt: String? = null) {
+data class Question(val first: String, val second: String? = null, val prompt: String? = null, val own: OwnLabels? = null) {
     /** Says what is missing for a task, or null. */
     fun missing(task: Task): Missing? {
         val both = first.isNotBlank() && !second.isNullOrBlank()
         return when (task) {
             Task.ANSWER -> Missing.QUESTION_AND_PASSAGE.takeUnless { both }
             Task.VALUE -> Missing.TWO_TEXTS.takeUnless { both }
-            Task.LABELS, Task.VALUES, Task.SEARCH, Task.ENTITIES -> Missing.TEXT.takeUnless { first.isNotBlank() }
+            Task.LABELS -> Missing.TEXT.takeUnless { first.isNotBlank() } ?: own?.missing
+            Task.VALUES, Task.SEARCH, Task.ENTITIES -> Missing.TEXT.takeUnless { first.isNotBlank() }
         }
+    }
+
+    /** Returns how many tokens the longest row has that it asks, however many the file takes. */
+    internal fun tokens(student: Student, cancellation: Cancellation): Int {
+        if (own == null) return student.tokens(first, second, prompt, cancellation)
+        val hypotheses = own.run { ZeroShot(student.model.signature, labels, template, multiLabel) }.hypotheses
+        return hypotheses.maxOf { student.tokens(first, it, cancellation = cancellation) }
     }
 
     internal fun ask(student: Student, cancellation: Cancellation): Pair<Answer, Answered<*>> = when (Task.of(student.model.signature)) {
         Task.SEARCH -> student.embedding(first, prompt, cancellation).let { Answer.Embedding(it.value) to it }
         Task.VALUE -> student.value(first, second, cancellation).let { Answer.Value(it.value) to it }
         Task.VALUES -> student.values(first, second, cancellation).let { Answer.Values(it.value) to it }
-        Task.LABELS -> student.labels(first, second, cancellation).let { Answer.Labels(it.value) to it }
+        Task.LABELS -> labels(student, cancellation).let { Answer.Labels(it.value) to it }
         Task.ENTITIES -> student.entities(first, cancellation).let { Answer.Entities(it.value) to it }
         Task.ANSWER -> student.answer(first, second.orEmpty(), cancellation = cancellation).let { Answer.Span(it.value) to it }
     }
+
+    private fun labels(student: Student, cancellation: Cancellation): Answered<List<Share>> = if (own == null) {
+        student.labels(first, second, cancellation)
+    } else {
+        student.zeroShot(first, own.labels, own.template, own.multiLabel, cancellation)
+    }
+}
+
+/**
+ * Labels that a person wrote, for a model of natural language inference; see [ZeroShot].
+ *
+ * @property multiLabel whether each is decided by itself, so that several may be true.
+ */
+data class OwnLabels(val labels: List<String>, val template: String, val multiLabel: Boolean) {
+    /** What has to be written before a model can be asked, or null. */
+    val missing: Missing?
+        get() = when {
+            labels.size < ZeroShot.least(multiLabel) -> if (multiLabel) Missing.LABEL else Missing.TWO_LABELS
+            !ZeroShot.isTemplate(template) -> Missing.TEMPLATE
+            else -> null
+        }
 }
 
 /** What came out of a model. */

@@ -3,6 +3,7 @@ package pocketbert.models
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.boolean
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.double
 import kotlinx.serialization.json.float
@@ -16,6 +17,7 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
 import pocketbert.core.output.Found
+import pocketbert.core.output.NamedValue
 
 /** Every sentence of the real students through the view model of the screen: each answer is Python's. */
 class EndToEndTest {
@@ -30,6 +32,7 @@ class EndToEndTest {
         var answers = 0
         for ((id, cases) in rows) {
             model.choose(id)
+            model.preferOwn(false)
             for (row in cases) {
                 model.writeFirst(row.text("first"))
                 model.writeSecond(row["second"]?.jsonPrimitive?.contentOrNull.orEmpty())
@@ -45,6 +48,30 @@ class EndToEndTest {
         println("view models: $answers answers of ${rows.size} files, none differs")
     }
 
+    @Test
+    fun `labels of one's own on the screen are as in Python`() = Served.test {
+        val rows = Served.cases.getValue("zero_shot").jsonArray.map { it.jsonObject }
+        val model = TryModel(Served.usable(), SearchModel(), this, warmRuns = 0)
+        for ((number, row) in rows.withIndex()) {
+            model.choose(row.text("model"))
+            model.writeFirst(row.text("text"))
+            val between = if (number % 2 == 0) ", " else "\n"
+            model.writeLabels(row.getValue("labels").jsonArray.joinToString(between) { it.jsonPrimitive.content })
+            model.writeTemplate(row.text("template"))
+            val multiLabel = row.getValue("multi_label").jsonPrimitive.boolean
+            model.decideEach(multiLabel)
+            model.ask()
+            model.settled()
+            val state = model.form.value.state
+            val reply = (state as? TryModel.State.Answered)?.reply ?: error("${row.text("text")}: $state")
+            compare(JsonObject(row + ("first" to row.getValue("text"))), reply)
+            val answer = reply.answer as Answer.Labels
+            assertEquals(if (multiLabel) answer.shares.filter { it.share >= 0.5 } else answer.shares.take(1), answer.given)
+        }
+        assertTrue(rows.isNotEmpty())
+        println("view models: ${rows.size} answers to labels of one's own, none differs")
+    }
+
     private fun compare(row: JsonObject, reply: Reply) {
         val (text, wanted) = row.text("first") to row.getValue("answer").jsonArray
         assertEquals(listOf("tokens", "length").map { row.getValue(it).jsonPrimitive.int }, listOf(reply.tokens, reply.length), text)
@@ -52,10 +79,14 @@ class EndToEndTest {
         when (val answer = reply.answer) {
             is Answer.Embedding -> assertArrayEquals(wanted.map { it.jsonPrimitive.float }.toFloatArray(), answer.embedding, text)
             is Answer.Value -> assertEquals(wanted.single().jsonPrimitive.float, answer.value, text)
-            is Answer.Values -> assertEquals(wanted.map { it.jsonPrimitive.float }, answer.values.map { it.value }, text)
+            is Answer.Values -> {
+                assertEquals(wanted.map { NamedValue(it.cell(0).content, it.cell(1).float) }, answer.values, text)
+            }
             is Answer.Labels -> {
                 assertEquals(wanted.map { it.cell(0).content }, answer.shares.map { it.label }, text)
                 wanted.zip(answer.shares) { one, share -> assertEquals(one.cell(1).double, share.share, CLOSE, text) }
+                val decided = wanted.filter { it.jsonArray.size == KIND }
+                if (decided.isNotEmpty()) assertEquals(decided.map { it.cell(2).boolean }, answer.shares.map { it.isGiven }, text)
             }
             is Answer.Entities -> compare(wanted, answer.found, text)
             is Answer.Span -> compare(listOf(wanted), listOf(checkNotNull(answer.found)), text)

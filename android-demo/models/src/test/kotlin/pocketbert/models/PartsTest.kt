@@ -127,5 +127,14 @@ class PartsTest {
         assertEquals(Missing.TWO_TEXTS, Question("A text.").missing(Task.VALUE))
         assertEquals(Missing.TEXT, Question(" ").missing(Task.ENTITIES))
         assertNull(Question("A text.").missing(Task.VALUES))
+        val own = { labels: List<String>, template: String, multiLabel: Boolean ->
+            Question("A text.", own = OwnLabels(labels, template, multiLabel)).missing(Task.LABELS)
+        }
+        assertNull(own(listOf("a", "b"), "It is {}.", false))
+        assertEquals(Missing.TWO_LABELS, own(listOf("a"), "It is {}.", false))
+        assertNull(own(listOf("a"), "It is {}.", true))
+        assertEquals(Missing.LABEL, own(emptyList(), "It is {}.", true))
+        for (template in listOf("", "It is.", "{} and {}")) assertEquals(Missing.TEMPLATE, own(listOf("a", "b"), template, false))
+        assertEquals(Missing.TEXT, Question("", own = OwnLabels(emptyList(), "", false)).missing(Task.LABELS))
     }
 }

@@ -57,7 +57,7 @@ class ViewModelTest {
     fun `a damaged model is refused and the others stay`() = Served.test {
         val models = Served.copy(File(home, "models")) { File(it, "mood/litert-int8_dynamic/labels.txt").writeText("no\nyes\n") }
         val found = shelf(Served.equipment(models = models))
-        assertEquals(9 to 1, found.usable.size to found.refused.size)
+        assertEquals(15 to 1, found.usable.size to found.refused.size)
         assertTrue("refused (changed)" in found.refused.single().why, found.refused.single().why)
     }
 
@@ -65,14 +65,14 @@ class ViewModelTest {
     fun `unsigned models need a debug build, and other keys are not trusted`() = Served.test {
         val models = Served.copy(File(home, "models")) { File(it, "near/litert-int8_dynamic/model.sig").delete() }
         val release = shelf(Served.equipment(models = models))
-        assertEquals(9 to 1, release.usable.size to release.refused.size)
+        assertEquals(15 to 1, release.usable.size to release.refused.size)
         assertTrue("(unsigned)" in release.refused.single().why, release.refused.single().why)
         assertFalse(release.usesUnsigned)
         val debug = shelf(Served.equipment(models = models, unsigned = true))
-        assertEquals(10, debug.usable.size)
+        assertEquals(16, debug.usable.size)
         assertTrue(debug.usesUnsigned)
         val others = shelf(Served.equipment(keys = emptyList(), unsigned = true))
-        assertEquals(0 to 10, others.usable.size to others.refused.size)
+        assertEquals(0 to 16, others.usable.size to others.refused.size)
         assertTrue(others.refused.all { "(other_key)" in it.why })
     }
 
@@ -81,7 +81,7 @@ class ViewModelTest {
         val all = Served.equipment()
         val one = Equipment(all.models, all.policy, all.runtimes.filter { it.runtime.backend == "litert" }, all.phone, all.runs)
         val shelf = Shelf.open(one)
-        assertEquals(5 to 5, shelf.usable.size to shelf.refused.size)
+        assertEquals(8 to 8, shelf.usable.size to shelf.refused.size)
         assertTrue(shelf.refused.all { it.why.endsWith("is a file for executorch, and this app runs LiteRT.") })
     }
 
@@ -309,6 +309,63 @@ class ViewModelTest {
     }
 
     @Test
+    fun `labels of one's own stay where another model is chosen, and are asked where it takes some`() = Served.test {
+        val model = TryModel(Served.usable(), SearchModel(), this, warmRuns = 0)
+        val asked: suspend () -> Question = {
+            model.ask()
+            model.settled()
+            (model.form.value.state as TryModel.State.Answered).question
+        }
+        model.choose("infer/litert-int8_dynamic")
+        assertEquals(OwnLabels(listOf("film", "travel", "food"), "This example is {}.", false), asked().own)
+        model.writeLabels("rain\nsun, rain")
+        model.writeTemplate("It is about {}.")
+        model.decideEach(true)
+        val own = OwnLabels(listOf("rain", "sun"), "It is about {}.", true)
+        assertEquals(own to null, asked().run { this.own to second })
+        model.choose("mood/litert-int8_dynamic")
+        assertNull(asked().own)
+        model.leave()
+        model.choose("infer/executorch-int8_dynamic")
+        assertEquals(own, asked().own)
+        // Its own labels, of a text and another.
+        model.preferOwn(false)
+        model.writeSecond("It rains.")
+        assertEquals("It rains." to null, asked().run { second to this.own })
+        val shares = ((model.form.value.state as TryModel.State.Answered).reply.answer as Answer.Labels).shares
+        assertEquals(setOf("contradiction", "entailment", "neutral"), shares.map { it.label }.toSet())
+        model.preferOwn(true)
+        for ((labels, template, missing) in listOf(
+            Triple(" ,", "It is {}.", Missing.LABEL),
+            Triple("rain", "It is.", Missing.TEMPLATE),
+        )) {
+            model.writeLabels(labels)
+            model.writeTemplate(template)
+            model.ask()
+            assertEquals(TryModel.State.Idle(missing), model.form.value.state)
+        }
+        model.decideEach(false)
+        model.ask()
+        assertEquals(TryModel.State.Idle(Missing.TWO_LABELS), model.form.value.state)
+    }
+
+    @Test
+    fun `a long text with labels of one's own is said to be cut`() = Served.test {
+        val model = TryModel(Served.usable(), SearchModel(), this, warmRuns = 0)
+        model.choose("infer/litert-int8_dynamic")
+        model.writeTemplate("{}")
+        model.writeLabels("food, sea sea")
+        // The longest of the rows fits: [CLS], the text, [SEP], two words, [SEP].
+        for ((words, cutAt) in listOf(123 to null, 124 to 128)) {
+            model.writeFirst("ocean ".repeat(words))
+            model.ask()
+            model.settled()
+            val reply = (model.form.value.state as TryModel.State.Answered).reply
+            assertEquals(Triple(128, 128, cutAt), Triple(reply.tokens, reply.length, reply.cutAt))
+        }
+    }
+
+    @Test
     fun `an answer of random weights is hidden`() = Served.test {
         val models = Served.copyWithRandom(File(home, "models"), "mood/litert-int8_dynamic")
         val model = TryModel(Shelf.open(Served.equipment(models = models, unsigned = true)).usable, SearchModel(), this)
@@ -410,7 +467,7 @@ class ViewModelTest {
         model.run()
         model.settled()
         val table = model.table.value
-        assertEquals(SelfTestModel.Verdict(0, 10), table.verdict)
+        assertEquals(SelfTestModel.Verdict(0, 16), table.verdict)
         assertTrue(table.rows.all { row -> row.units.map { it.unit } == listOf("CPU") && row.agrees == true && row.differing == null })
         val reports = table.rows.flatMap { it.reports() }
         for (report in reports) {

@@ -47,7 +47,7 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
     val form by model.form.collectAsStateWithLifecycle()
     val set by model.search.set.collectAsStateWithLifecycle()
     val lifecycle = LocalLifecycleOwner.current.lifecycle
-    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, form.prompt, set.sentences) {
+    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, form.prompt, form.own, set.sentences) {
         // Nothing is asked in the background; coming back asks again.
         lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
             delay(PAUSE_MS)
@@ -66,6 +66,7 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
                     }
                 }
             }
+            if (form.chosen?.takesOwnLabels == true) OwnLabels(form, model)
             val (first, second) = when (form.chosen?.task) {
                 Task.LABELS, Task.VALUES -> R.string.text to R.string.second_text_optional
                 Task.VALUE -> R.string.first_text to R.string.second_text
@@ -74,10 +75,29 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
                 Task.ENTITIES, null -> R.string.text to null
             }
             Input(stringResource(first), form.first, model::writeFirst, "first")
-            second?.let { Input(stringResource(it), form.second, model::writeSecond, "second", lines = 8) }
+            if (form.own != null) {
+                Input(stringResource(R.string.own_labels), form.labels, model::writeLabels, "labels")
+                Input(stringResource(R.string.template), form.template, model::writeTemplate, "template")
+            } else {
+                second?.let { Input(stringResource(it), form.second, model::writeSecond, "second", lines = 8) }
+            }
         }
         AnswerBlock(form, set)
         if (form.chosen?.task == Task.SEARCH) Sentences(model, set)
+    }
+}
+
+/** Whose labels a model of inference is asked, and whether several may be true. */
+@Composable
+private fun OwnLabels(form: TryModel.Form, model: TryModel) {
+    Group(stringResource(R.string.labels)) {
+        Chip(stringResource(R.string.labels_yours), form.prefersOwn, Modifier.testTag("labels-yours")) { model.preferOwn(true) }
+        Chip(stringResource(R.string.labels_of_model), !form.prefersOwn, Modifier.testTag("labels-of-model")) { model.preferOwn(false) }
+    }
+    if (form.own == null || form.chosen?.decidesEach != true) return
+    Group(stringResource(R.string.true_labels)) {
+        Chip(stringResource(R.string.one_is_true), !form.multiLabel, Modifier.testTag("one-true")) { model.decideEach(false) }
+        Chip(stringResource(R.string.several_are_true), form.multiLabel, Modifier.testTag("several-true")) { model.decideEach(true) }
     }
 }
 

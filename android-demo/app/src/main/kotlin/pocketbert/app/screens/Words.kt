@@ -93,6 +93,9 @@ class Words(private val resources: Resources) {
             Missing.TEXT -> R.string.missing_text
             Missing.TWO_TEXTS -> R.string.missing_two_texts
             Missing.QUESTION_AND_PASSAGE -> R.string.missing_question_and_passage
+            Missing.LABEL -> R.string.missing_label
+            Missing.TWO_LABELS -> R.string.missing_two_labels
+            Missing.TEMPLATE -> R.string.missing_template
         },
     )
 

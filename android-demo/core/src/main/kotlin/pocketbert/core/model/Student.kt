@@ -11,6 +11,7 @@ import pocketbert.core.output.NamedValue
 import pocketbert.core.output.OutputError
 import pocketbert.core.output.Outputs
 import pocketbert.core.output.Share
+import pocketbert.core.output.ZeroShot
 import pocketbert.core.tokenizer.Encoding
 import pocketbert.core.tokenizer.Tokenizer
 import kotlin.math.log10
@@ -19,8 +20,8 @@ import kotlin.math.sqrt
 /**
  * What came out, and how long it took.
  *
- * @property tokens of the row, or of the longest window; special ones included.
- * @property length at which it ran.
+ * @property tokens of the row, or of the longest of several; special ones included.
+ * @property length at which it ran; of several rows the longest.
  * @property tokenizeMs from the text to padded arrays.
  * @property inferenceMs in the runtime.
  */
@@ -94,30 +95,35 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
      */
     fun answer(question: String, passage: String, noAnswerMargin: Double? = null, cancellation: Cancellation? = null): Answered<Found?> {
         expect("spans")
-        val began = System.nanoTime()
-        val rows = windows(question, passage, signature.maxLength, cancellation)
-        val padded = rows.map(model::pad)
-        val tokenized = System.nanoTime()
-        val windows = rows.zip(padded).map { (row, inputs) ->
-            cancellation?.check()
-            val output = Rows.output(signature, runner.run(inputs), row.size)
-            val inPassage = { token: Int -> row.texts[token] == 1 }
-            AnsweredWindow(
-                IntArray(row.size) { if (inPassage(it)) row.from[it] else -1 },
-                IntArray(row.size) { if (inPassage(it)) row.to[it] else -1 },
-                FloatArray(row.size) { output[2 * it] },
-                FloatArray(row.size) { output[2 * it + 1] },
-            )
+        return several({ windows(question, passage, signature.maxLength, cancellation) }, cancellation) { rows, outputs ->
+            val windows = rows.zip(outputs) { row, output ->
+                val inPassage = { token: Int -> row.texts[token] == 1 }
+                AnsweredWindow(
+                    IntArray(row.size) { if (inPassage(it)) row.from[it] else -1 },
+                    IntArray(row.size) { if (inPassage(it)) row.to[it] else -1 },
+                    FloatArray(row.size) { output[2 * it] },
+                    FloatArray(row.size) { output[2 * it + 1] },
+                )
+            }
+            Outputs.answer(windows, noAnswerMargin)
         }
-        val ended = System.nanoTime()
-        val longest = padded.maxBy { it.length }
-        return Answered(
-            Outputs.answer(windows, noAnswerMargin),
-            rows.maxOf { it.size },
-            longest.length,
-            (tokenized - began) / NANOS_IN_MS,
-            (ended - tokenized) / NANOS_IN_MS,
-        )
+    }
+
+    /**
+     * Returns labels of one's own with their probabilities, the most probable first: one run for each label. See [ZeroShot].
+     *
+     * @throws pocketbert.core.output.WrongLabels the model is none of inference, or labels or template are none.
+     */
+    fun zeroShot(
+        text: String,
+        labels: List<String>,
+        template: String = ZeroShot.TEMPLATE,
+        multiLabel: Boolean = false,
+        cancellation: Cancellation? = null,
+    ): Answered<List<Share>> {
+        val asked = ZeroShot(signature, labels, template, multiLabel)
+        val rows = { asked.hypotheses.map { encoded(text, it, "", signature.maxLength, cancellation) } }
+        return several(rows, cancellation) { _, logits -> asked.shares(logits) }
     }
 
     /**
@@ -201,6 +207,30 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         val ended = System.nanoTime()
         val value = read(row, Rows.output(signature, outputs, row.size))
         return Answered(value, row.size, padded.length, (tokenized - began) / NANOS_IN_MS, (ended - tokenized) / NANOS_IN_MS)
+    }
+
+    /** Runs several rows one after the other, and measures them as one. */
+    private fun <T> several(
+        encode: () -> List<Encoding>,
+        cancellation: Cancellation?,
+        read: (List<Encoding>, List<FloatArray>) -> T,
+    ): Answered<T> {
+        val began = System.nanoTime()
+        val rows = encode()
+        val padded = rows.map(model::pad)
+        val tokenized = System.nanoTime()
+        val outputs = rows.zip(padded) { row, inputs ->
+            cancellation?.check()
+            Rows.output(signature, runner.run(inputs), row.size)
+        }
+        val ended = System.nanoTime()
+        return Answered(
+            read(rows, outputs),
+            rows.maxOf { it.size },
+            padded.maxOf { it.length },
+            (tokenized - began) / NANOS_IN_MS,
+            (ended - tokenized) / NANOS_IN_MS,
+        )
     }
 
     private fun expect(kind: String) {

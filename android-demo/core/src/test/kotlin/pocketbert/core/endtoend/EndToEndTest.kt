@@ -2,6 +2,7 @@ package pocketbert.core.endtoend
 
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.boolean
 import kotlinx.serialization.json.double
 import kotlinx.serialization.json.float
 import kotlinx.serialization.json.int
@@ -27,12 +28,16 @@ import pocketbert.core.contract.Models
 import pocketbert.core.contract.Policy
 import pocketbert.core.contract.State
 import pocketbert.core.contract.TrustedKeys
+import pocketbert.core.flag
 import pocketbert.core.model.Answered
 import pocketbert.core.model.Student
 import pocketbert.core.number
 import pocketbert.core.objects
 import pocketbert.core.output.Found
+import pocketbert.core.output.NamedValue
 import pocketbert.core.output.Outputs
+import pocketbert.core.output.Share
+import pocketbert.core.output.ZeroShot
 import pocketbert.core.readJson
 import pocketbert.core.text
 import pocketbert.core.textOrNull
@@ -66,7 +71,7 @@ class EndToEndTest {
         for (model in models) {
             open(model).use { student -> rows.getValue(model.entry.folder).forEach { compare(student, it) } }
         }
-        assertEquals(5, models.map { it.signature.task }.toSet().size)
+        assertEquals(7, models.map { it.signature.task }.toSet().size)
         println("end to end: ${rows.values.sumOf { it.size }} answers of ${models.size} files, none differs")
     }
 
@@ -77,10 +82,16 @@ class EndToEndTest {
             "embedding" -> student.embedding(first).also { assertArrayEquals(answer.floats(), it.value, first) }
             "value" -> student.value(first, second).also { assertEquals(answer.floats()[0], it.value, first) }
             "logits" -> student.labels(first, second).also { found ->
-                assertEquals(answer.map { it.jsonArray[0].jsonPrimitive.content }, found.value.map { it.label }, first)
-                answer.zip(found.value).forEach { (wanted, share) ->
-                    assertEquals(wanted.jsonArray[1].jsonPrimitive.double, share.share, CLOSE)
-                }
+                compare(answer, found.value)
+                assertTrue(found.value.all { it.isGiven == null })
+            }
+            "multi_label" -> student.labels(first, second).also { found ->
+                compare(answer, found.value)
+                assertEquals(answer.map { it.jsonArray[2].jsonPrimitive.boolean }, found.value.map { it.isGiven }, first)
+            }
+            "values" -> student.values(first, second).also { found ->
+                val wanted = answer.map { NamedValue(it.jsonArray[0].jsonPrimitive.content, it.jsonArray[1].jsonPrimitive.float) }
+                assertEquals(wanted, found.value, first)
             }
             "token_logits" -> student.entities(first).also { compare(answer.map { it.jsonArray }, it.value, first) }
             "spans" -> student.answer(first, checkNotNull(second)).also { compare(listOf(answer), listOf(checkNotNull(it.value)), first) }
@@ -88,6 +99,30 @@ class EndToEndTest {
         }
         assertEquals(row.number("tokens") to row.number("length"), answered.tokens to answered.length, first)
         assertTrue(answered.tokenizeMs >= 0 && answered.inferenceMs > 0)
+    }
+
+    private fun compare(wanted: JsonArray, found: List<Share>) {
+        assertEquals(wanted.map { it.jsonArray[0].jsonPrimitive.content }, found.map { it.label })
+        wanted.zip(found).forEach { (row, share) -> assertEquals(row.jsonArray[1].jsonPrimitive.double, share.share, CLOSE) }
+    }
+
+    @Test
+    fun `labels of one's own are as in Python`() {
+        val cases = cases.objects("zero_shot").groupBy { it.text("model") }
+        val models = usable().associateBy { it.entry.folder }
+        assertEquals(cases.keys, models.filterValues { ZeroShot.isPossible(it.signature) }.keys)
+        for ((folder, rows) in cases) {
+            open(models.getValue(folder)).use { student ->
+                for (row in rows) {
+                    val each = row.flag("multi_label", false)
+                    val found = student.zeroShot(row.text("text"), row.texts("labels"), row.text("template"), each)
+                    compare(row["answer"] as JsonArray, found.value)
+                    assertEquals(row.number("tokens") to row.number("length"), found.tokens to found.length)
+                    assertTrue(found.inferenceMs > 0 && found.value.all { (it.isGiven != null) == each })
+                }
+            }
+        }
+        println("end to end: ${cases.values.sumOf { it.size }} answers of ${cases.size} files to labels of one's own, none differs")
     }
 
     private fun compare(wanted: List<JsonArray>, found: List<Found>, text: String) {

@@ -6,6 +6,7 @@ import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonNull
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.boolean
+import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.double
 import kotlinx.serialization.json.doubleOrNull
 import kotlinx.serialization.json.float
@@ -16,9 +17,11 @@ import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import pocketbert.core.VECTORS
 import pocketbert.core.benchmark.Statistics
+import pocketbert.core.contract.Signature
 import java.io.File
 
 /** Post-processing says what `pipeline.metrics.outputs` says, case by case (`tests/apps/outputs.py`). */
@@ -32,7 +35,7 @@ class OutputsTest {
             compare(kind, case)
             counts.merge(kind, 1, Int::plus)
         }
-        val kinds = setOf("softmax", "each_label", "words", "entities", "answer", "nearest", "statistics")
+        val kinds = setOf("softmax", "each_label", "words", "entities", "answer", "nearest", "statistics", "zero_shot")
         assertEquals(kinds, counts.keys)
         println("post-processing: ${counts.values.sum()} cases, none differs")
     }
@@ -62,6 +65,7 @@ class OutputsTest {
             assertEquals(case.ints("places").toList(), found.map { it.first })
             case.doubles("cosines").zip(found).forEach { (wanted, one) -> assertEquals(wanted, one.second.toDouble(), 1e-6) }
         }
+        "zero_shot" -> zeroShot(case)
         "statistics" -> {
             val samples = case.doubles("samples")
             val found = Statistics.percentiles(samples)
@@ -86,6 +90,32 @@ class OutputsTest {
             val answered = case.getValue("answered").jsonPrimitive.boolean
             assertEquals(answered, Outputs.answer(windows.map(::window), noAnswerMargin = margin) != null)
         }
+    }
+
+    private fun zeroShot(case: JsonObject) {
+        val signature = Signature.read(case.getValue("signature").jsonObject)
+        val labels = case.strings("labels")
+        val (template, multiLabel) = case.string("template") to case.getValue("multi_label").jsonPrimitive.boolean
+        val ask = { ZeroShot(signature, labels, template, multiLabel) }
+        val error = case.getValue("error").jsonPrimitive.contentOrNull
+        if (error != null) {
+            val message = assertThrows(WrongLabels::class.java, { ask() }, case.toString()).message.orEmpty()
+            assertTrue(error in message, "$message: $case")
+            return
+        }
+        assertTrue(ZeroShot.isPossible(signature) && (!multiLabel || ZeroShot.decidesEach(signature)))
+        val asked = ask()
+        assertEquals(case.strings("hypotheses"), asked.hypotheses)
+        val found = asked.shares(case.getValue("logits").jsonArray.map { it.floats() })
+        assertEquals(case.rows("answer").map { it[0].content }, found.map { it.label }, case.toString())
+        close(case.rows("answer").map { it[1].double }, found.map { it.share }, case)
+        assertEquals(found.map { if (multiLabel) it.share >= 0.5 else null }, found.map { it.isGiven })
+    }
+
+    @Test
+    fun `labels are written with commas or lines between`() {
+        assertEquals(listOf("travel", "food", "old house"), ZeroShot.split(" travel,food\r\n\u2003old house\n,food, "))
+        assertEquals(emptyList<String>(), ZeroShot.split(" ,\n"))
     }
 
     private fun window(it: JsonObject) = AnsweredWindow(it.ints("from"), it.ints("to"), it.floats("starts"), it.floats("ends"))
@@ -126,6 +156,8 @@ class OutputsTest {
     }
 
     private fun JsonObject.string(name: String) = getValue(name).jsonPrimitive.content
+
+    private fun JsonObject.strings(name: String) = getValue(name).jsonArray.map { it.jsonPrimitive.content }
 
     private fun JsonObject.ints(name: String) = getValue(name).jsonArray.map { it.jsonPrimitive.int }.toIntArray()
 
