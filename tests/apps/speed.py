@@ -26,6 +26,7 @@ _SENTENCE = (
     "west and quietly lit the lamp for the ships."
 )
 """Thirty words."""
+_FULL_SIZE = "unigram_full_size"
 _LINE = re.compile(r"speed: (\{.*\})")
 
 
