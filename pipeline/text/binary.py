@@ -6,8 +6,7 @@ lies: nodes by depth, those of one parent beside each other by code point. All n
 | bytes | what |
 |---|---|
 | 8 | `MAGIC` |
-| 4 × 5 | version, bytes of the JSON, nodes, scores, 0 |
-| 4 | 0 |
+| 4 × 6 | version, bytes of the JSON, nodes, scores, 0, 0 |
 | a multiple of 8 | tokenizer.json without `model.vocab`, UTF-8, spaces at its end |
 | 8 × scores | scores of a Unigram model by id, as doubles |
 | 4 × nodes | code point that leads to each node; 0 for the root, which is the first |
@@ -15,7 +14,8 @@ lies: nodes by depth, those of one parent beside each other by code point. All n
 | 4 × nodes | id of the token that ends at each node, or -1 |
 
 Whoever opens it checks the magic, the version, that the sizes are the file's, and that children and ids are in range;
-its bytes are held against the manifest like those of any file. `tokenizer.json` stays beside it, and is what Python reads.
+its bytes are held against the manifest like those of any file. `tokenizer.json` stays beside it, and is what Python
+reads.
 """
 
 import json
