@@ -136,7 +136,8 @@ def test_languages_that_cannot_be_are_refused(
 
 def test_a_vocabulary_that_the_languages_need_whole_is_refused(tmp_path: Path) -> None:
     source = folder_of(KINDS["wordpiece"], tmp_path / "source")
-    Tokenizer(Unigram([("<unk>", 0.0), ("a", -1.0), ("▁à", -2.0), ("▁é", -3.0)], 0, False)).save(str(source / "tokenizer.json"))
+    scored = [("<unk>", 0.0), ("a", -1.0), ("▁à", -2.0), ("▁é", -3.0)]
+    Tokenizer(Unigram(scored, 0, False)).save(str(source / "tokenizer.json"))
     with pytest.raises(RecipeError, match="every token of source can be written in fr, de"):
         vocabulary.check(VocabularySection(languages=("fr", "de")), source_of(source), ())
     vocabulary.check(VocabularySection(languages=("ru",)), source_of(source), ())

@@ -18,6 +18,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from apps.tokenizers import full_size, vectors
 from apps.tokenizers.vectors import Pair
 from pipeline.checkpoint import source
+from pipeline.compress.vocabulary.selection import Vocabulary
+from pipeline.compress.vocabulary.trimming import compare, count_tokens
+from pipeline.recipe.compression import VocabularySection
 from pipeline.text import binary, tokenizers
 from pipeline.text.bundled import verification_texts
 
@@ -128,6 +131,17 @@ def _full_size(scratch: Path, texts: list[str]) -> Tokenizer:
     return full_size.make(texts)
 
 
+def _trimmed(scratch: Path, texts: list[str]) -> Tokenizer:
+    """The one before, trimmed to the 40,000 tokens that these texts need most and those of three languages."""
+    vocabulary = Vocabulary(full_size.make(texts), scratch)
+    section = VocabularySection(corpus=("texts.txt",), languages=("en", "de", "ru"), size=40_000)
+    kept, whole = vocabulary.keep(section, {0}, texts, (), count_tokens(vocabulary, texts))
+    tokenizer, ids = vocabulary.restrict(kept)
+    changes = compare(vocabulary, tokenizer, ids, texts)
+    assert whole and not changes.texts_changed, f"{changes.texts_changed} of the texts have other tokens"
+    return tokenizer
+
+
 _ALBERT: dict[str, Any] = {
     "pad_id": 0,
     "unk_id": 1,
@@ -143,6 +157,7 @@ TOKENIZERS: dict[str, Callable[[Path, list[str]], Tokenizer]] = {
     "unigram_albert": _sentence_piece("spiece.model", _ALBERT),
     "unigram_xlm_roberta": _sentence_piece("sentencepiece.bpe.model", {"unk_id": 0, "bos_id": 1, "eos_id": 2}),
     "unigram_full_size": _full_size,
+    "unigram_trimmed": _trimmed,
     "byte_level": _byte_level(spaced=False),
     "byte_level_spaced": _byte_level(spaced=True),
 }
