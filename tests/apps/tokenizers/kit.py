@@ -138,7 +138,8 @@ def _trimmed(scratch: Path, texts: list[str]) -> Tokenizer:
     kept, whole = vocabulary.keep(section, {0}, texts, (), count_tokens(vocabulary, texts))
     tokenizer, ids = vocabulary.restrict(kept)
     changes = compare(vocabulary, tokenizer, ids, texts)
-    assert whole and not changes.texts_changed, f"{changes.texts_changed} of the texts have other tokens"
+    assert whole, "40,000 tokens are not enough for the project's texts"
+    assert not changes.texts_changed, f"{changes.texts_changed} of the texts have other tokens"
     return tokenizer
 
 
