@@ -40,8 +40,7 @@ class SpeedTest {
         )
     }
 
-    private fun open(file: File) =
-        if (file.extension == "json") Tokenizer.read(file.readText()) else Tokenizer.read(file.readBytes())
+    private fun open(file: File) = if (file.extension == "json") Tokenizer.read(file.readText()) else Tokenizer.read(file.readBytes())
 
     private fun millis(act: () -> Unit): Double {
         val began = System.nanoTime()
