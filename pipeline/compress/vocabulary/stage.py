@@ -79,9 +79,8 @@ def check(section: VocabularySection, source: Source, texts: Sequence[str]) -> N
         )
     size = section.kept_size(len(vocabulary.ids))
     if size is None:
-        if section.corpus is None and len(vocabulary.keep(section, required, (), (), Counter())[0]) == len(
-            vocabulary.ids
-        ):
+        kept = vocabulary.keep(section, required, (), (), Counter())[0] if section.corpus is None else ()
+        if len(kept) == len(vocabulary.ids):
             raise RecipeError(
                 f"vocabulary.languages: every token of {source.origin} can be written in {', '.join(languages)}, so "
                 "nothing would be trimmed. Give text as corpus, or leave [vocabulary] out."
