@@ -32,7 +32,7 @@ internal interface TokenModel {
          * @throws UnsupportedTokenizer it has something that is not known here.
          */
         fun read(model: JsonObject, vocabulary: Vocabulary? = null): TokenModel = when (val kind = model.textOrNull("type")) {
-            "WordPiece" -> WordPiece.read(model, vocabulary?.words ?: wordsOf(vocabulary(model)))
+            "WordPiece" -> WordPiece.read(model, vocabulary?.words ?: wordsOf(model))
             "Unigram" -> Unigram.read(model, vocabulary ?: scored(model))
             "BPE" -> BytePairs.read(model)
             else -> throw UnsupportedTokenizer("tokenizer.json has a model of the kind $kind; WordPiece, Unigram and BPE are supported")
@@ -43,21 +43,30 @@ internal interface TokenModel {
 /** The words of a model, and the score of each id where it has scores. */
 internal class Vocabulary(val words: Trie, val scores: DoubleArray)
 
-private fun vocabulary(model: JsonObject): Map<String, Int> {
+private inline fun eachWord(model: JsonObject, begin: (Int) -> Unit, found: (String, Int) -> Unit) {
     val words = model.child("vocab") ?: throw UnsupportedTokenizer("tokenizer.json has no vocab")
-    val ids = HashMap<String, Int>(2 * words.size)
+    begin(words.size)
     for ((word, id) in words) {
         val number = (id as? JsonPrimitive)?.takeUnless(JsonPrimitive::isString)?.content?.toIntOrNull()
-        ids[word] = number ?: throw UnsupportedTokenizer("tokenizer.json: the id of $word is no whole number")
+        found(word, number ?: throw UnsupportedTokenizer("tokenizer.json: the id of $word is no whole number"))
     }
+}
+
+private fun idsOf(model: JsonObject): Map<String, Int> {
+    lateinit var ids: HashMap<String, Int>
+    eachWord(model, { ids = HashMap(2 * it) }) { word, id -> ids[word] = id }
     return ids
 }
 
-private fun wordsOf(ids: Map<String, Int>): Trie = GrowingTrie().apply { for ((word, id) in ids) add(word, id) }
+private fun wordsOf(model: JsonObject): Trie {
+    lateinit var words: GrowingTrie
+    eachWord(model, { words = GrowingTrie(it) }) { word, id -> words.add(word, id) }
+    return words
+}
 
 private fun scored(model: JsonObject): Vocabulary {
     val entries = model.array("vocab")
-    val words = GrowingTrie()
+    val words = GrowingTrie(entries.size)
     val scores = DoubleArray(entries.size) { id ->
         val pair = entries[id] as JsonArray
         words.add((pair[0] as JsonPrimitive).content, id)
@@ -273,7 +282,7 @@ internal class BytePairs private constructor(
                 }
             }
             if (model.flag("byte_fallback")) throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported")
-            val ids = vocabulary(model)
+            val ids = idsOf(model)
             val merges = HashMap<Long, Merge>()
             model.array("merges").forEachIndexed { rank, entry ->
                 val (first, second) = parts(entry)

@@ -48,12 +48,12 @@ internal fun Trie.id(word: String): Int? {
     return if (node < 0) null else word(node).takeIf { it >= 0 }
 }
 
-/** A trie that words are added to. */
-internal class GrowingTrie : Trie {
-    // One table of (node, code point) → node; a node's word stands beside it.
-    private var keys = LongArray(INITIAL) { -1 }
-    private var children = IntArray(INITIAL)
-    private var ids = IntArray(INITIAL) { -1 }
+/** A trie that about [words] words are added to. */
+internal class GrowingTrie(words: Int) : Trie {
+    // One table of (node, code point) → node; a node's word stands beside it. A word has about two nodes of its own.
+    private var keys = LongArray(maxOf(LEAST, Integer.highestOneBit(maxOf(1, 4 * words)))) { -1 }
+    private var children = IntArray(keys.size)
+    private var ids = IntArray(keys.size / 2) { -1 }
     private var nodes = 1
 
     fun add(word: String, id: Int) {
@@ -109,7 +109,7 @@ internal class GrowingTrie : Trie {
     private fun slot(key: Long, size: Int) = ((key * SPREAD) ushr 32).toInt() and (size - 1)
 
     private companion object {
-        const val INITIAL = 1 shl 12
+        const val LEAST = 1 shl 8
         const val CODE_BITS = 21
         const val SPREAD = -0x61c8864680b583ebL
     }
