@@ -220,7 +220,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such texts": ({"prune": PRUNE | {"calibration": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "no such data": (
         {"factorise": {"embedding": 24, "calibration": ["sst3"]}},
-        "factorise.calibration: 'sst3' is no .txt file and no dataset; plain text: wikitext2, war-and-peace; ",
+        "factorise.calibration: 'sst3' is no .txt file and no dataset; plain text: wikitext2, war-and-peace, ",
     ),
     "no such corpus": ({"vocabulary": {"corpus": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),

@@ -52,11 +52,13 @@ def source_of(folder: Path) -> Source:
     return student.inspect_folder(folder, origin=folder.name, licence=None)
 
 
-def make(source: Path, out: Path, texts: tuple[str, ...] = CORPUS, **values: Any) -> dict[str, Any]:
+def make(
+    source: Path, out: Path, texts: tuple[str, ...] = CORPUS, prompts: tuple[str, ...] = (), **values: Any
+) -> dict[str, Any]:
     out.mkdir(exist_ok=True)
-    section = VocabularySection.model_validate({"corpus": ["corpus.txt"], **values})
+    section = VocabularySection.model_validate({"corpus": ["corpus.txt"] if texts else None, **values})
     vocabulary.check(section, source_of(source), texts)
-    metrics = vocabulary.make(source, "embedding", section, texts, out)
+    metrics = vocabulary.make(source, "embedding", section, texts, prompts, out)
     if section.size is not None:
         tried = vocabulary.trial(section, source_of(source))
         assert tried.tensor_shapes() == source_of(out).tensor_shapes()
@@ -292,7 +294,11 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path, monkeypa
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8"),
         ("sentiment", None, "vocabulary.corpus: sentiment has no training texts; students are judged by all"),
-        ("books", None, "'books' is no .txt file and no dataset; plain text: wikitext2, war-and-peace; datasets"),
+        (
+            "books",
+            None,
+            "'books' is no .txt file and no dataset; plain text: wikitext2, war-and-peace, own-text",
+        ),
     ],
 )
 def test_a_corpus_that_cannot_be_read_is_refused(
@@ -309,7 +315,7 @@ def test_a_corpus_that_cannot_be_read_is_refused(
     ("values", "message"),
     [
         ({"size": 40000}, "has 30522 tokens, so nothing would be trimmed"),
-        ({"size": 60}, "single characters alone are"),
+        ({"size": 60}, "of languages alone are 63"),
     ],
 )
 def test_a_size_that_cannot_be_is_refused(values: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -395,7 +401,7 @@ def test_public_training_text_keeps_its_tokens(tmp_path: Path) -> None:
         pytest.skip(f"{data.DATA_VARIABLE} is not set")
     section = VocabularySection.model_validate({"corpus": ["sst2", "stsb"]})
     texts = vocabulary.read_corpus(section, tmp_path / "recipe.toml")
-    metrics = vocabulary.make(students.source(students.BUNDLED, tmp_path), "embedding", section, texts, tmp_path)
+    metrics = vocabulary.make(students.source(students.BUNDLED, tmp_path), "embedding", section, texts, (), tmp_path)
     assert metrics["tokens_kept"]
     assert metrics["texts_changed"] == 0
     assert metrics["pieces"] < 0.6 * metrics["pieces_before"]

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline import architectures, compress, formats
 from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint.source import RECIPE
+from pipeline.data.corpus import PLAIN, absent_plain
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
 from pipeline.planning.checkpoints import recipe_sources
@@ -124,9 +125,12 @@ def _needs(recipe: Recipe) -> Iterator[str]:
     kind, _, rest = recipe.student.source.partition(":")
     if kind == "hub":
         yield f"{rest.partition('@')[0]} from the hub, or in its cache"
-    corpus = recipe.vocabulary.corpus if recipe.vocabulary else ()
+    corpus = (recipe.vocabulary.corpus or ()) if recipe.vocabulary else ()
     named = [recipe.train and recipe.train.dataset, recipe.distil and recipe.distil.dataset, *corpus]
     for name in named:
         reason = DATASETS[name].absent("train") if name in DATASETS else None
         if reason:
             yield f"dataset {name}: {reason}"
+        lacking = absent_plain(name) if name in PLAIN else None
+        if lacking:
+            yield f"text {name}: {lacking}"

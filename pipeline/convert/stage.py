@@ -23,6 +23,7 @@ from pipeline.formats.structure import Structure
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import Gates
 from pipeline.student import golden
+from pipeline.text import binary
 
 VERSION = 3
 LABELS = "labels.txt"
@@ -61,6 +62,8 @@ def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, An
         "lengths": list(formats.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }
+    if source.vocab_size >= binary.FROM_TOKENS:
+        params["tokenizer_binary"] = binary.VERSION
     if (ios := recipe.minimum_ios(target.backend)) is not None:
         params["minimum_ios"] = ios
     return params
@@ -184,10 +187,11 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
 
 
 def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path) -> None:
-    """Write tokenizer, config, labels and golden rows beside the file."""
+    """Write tokenizer, its binary form where it is large, config, labels and golden rows beside the file."""
     for name in ("config.json", *TOKENIZER_FILES):
         if (student / name).is_file():
             shutil.copyfile(student / name, out / name)
+    binary.write(out)
     if signature.labels:
         (out / LABELS).write_bytes(label_lines(signature.labels))
     golden.write_for_target(student, out, gates)

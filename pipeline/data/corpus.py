@@ -12,7 +12,12 @@ from pipeline.errors import InputError
 
 Unlabelled = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
-PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
+PLAIN = {
+    "wikitext2": "lm/wikitext2-valid.txt",
+    "war-and-peace": "lm/war-and-peace.txt",
+    # The user's: what a ready recipe trims a multilingual vocabulary to.
+    "own-text": "lm/own-text.txt",
+}
 """Plain text in the folder that `POCKETBERT_DATA` names, by the name that a recipe gives it."""
 _LABELLED = {*readers.TABLES, readers.TAGGED, readers.QUESTIONS}
 """Endings of labelled files: learnt from as prose, they would teach commas and column names."""
@@ -60,6 +65,14 @@ def plain_file(name: str, recipe_file: Path, key: str) -> Path:
         where = f"{PLAIN[name]} of the folder that {DATA_VARIABLE} names"
         raise InputError(f"{key}: {name!r} is {where}; it is not set.")
     return Path(root) / PLAIN[name]
+
+
+def absent_plain(name: str) -> str | None:
+    """Say why a row of `PLAIN` cannot be read now, or return None."""
+    root = os.environ.get(DATA_VARIABLE)
+    if not root:
+        return f"{DATA_VARIABLE} is not set"
+    return None if (Path(root) / PLAIN[name]).is_file() else f"{DATA_VARIABLE}/{PLAIN[name]} does not exist"
 
 
 def lines(path: Path, key: str) -> list[str]:

@@ -142,9 +142,13 @@ class StartSection(Section):
 class VocabularySection(Section):
     """Which tokens of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
 
-    corpus: Names
-    """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
-    names of datasets, whose training texts are taken."""
+    corpus: Names | None = None
+    """`.txt` files, one text a line, relative to the recipe; `wikitext2`, `war-and-peace` or `own-text` of the data
+    folder; or names of datasets, whose training texts are taken. Without it every token that `languages` can write is
+    kept."""
+    languages: Names | None = None
+    """ISO 639 codes of the languages that texts will be in. The characters of their scripts and ASCII's letters are
+    kept, and what the corpus leaves of `size` goes to tokens of these scripts first."""
     size: Annotated[int, Field(ge=1)] | None = None
     """Number of tokens that are kept, special tokens included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -154,6 +158,14 @@ class VocabularySection(Section):
     def _one_of(self) -> Self:
         if self.size is not None and self.keep is not None:
             raise ValueError("size and keep say the same in two ways; give one of them")
+        if self.corpus is None and self.languages is None:
+            raise ValueError("names neither a corpus nor languages, by which tokens are chosen; give one or both")
+        if self.corpus is None and (self.size is not None or self.keep is not None):
+            raise ValueError(
+                "size and keep need a corpus: languages of one script cannot be told apart by it, and the tokens that "
+                "are most common in all of them spell a text of one in a third more tokens. Give a few thousand lines "
+                "of each language, or leave size and keep out"
+            )
         return self
 
     def kept_size(self, before: int) -> int | None:

@@ -14,6 +14,7 @@ from pipeline.schemes import Gates
 from pipeline.student import golden
 from pipeline.student.golden import GOLDEN
 from pipeline.student.reference import Reference
+from pipeline.text import binary
 from pipeline.text.encoding import Encoder
 from pipeline.text.prompts import Prompts
 from pipeline.verify.record import GateResult, VerifyRequest
@@ -89,6 +90,9 @@ def _changed_companions(model: Path, student: Path) -> str | None:
         original, copy = student / name, model / name
         if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
             return f"{name} is not the student's"
+    expected = binary.of((student / "tokenizer.json").read_bytes())
+    if expected != ((model / binary.BINARY).read_bytes() if (model / binary.BINARY).is_file() else None):
+        return f"{binary.BINARY} is not what tokenizer.json gives"
     return None
 
 
@@ -96,7 +100,8 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     """Return which file is the first that belongs to no model folder, so that no gate has read it, or None."""
     beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
     beside += [convert.LABELS] if signature.labels else []
-    known = {signature.file, SIGNATURE, GOLDEN, *beside}
+    # Whether it belongs there was asked before.
+    known = {signature.file, SIGNATURE, GOLDEN, binary.BINARY, *beside}
     stray = sorted(
         path.name for path in model.iterdir() if path.name not in known and not artifact.is_unlisted(path.name)
     )

@@ -16,10 +16,11 @@ from pipeline.artifact import FileEntry
 from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.ship.placing import Entry, Index, ShippedModel
 from pipeline.student.golden import TEXTS, Golden, GoldenRow
+from pipeline.text import binary
 from pipeline.text.encoding import Encoder
 
 MODELS = ("mood/litert-int8_dynamic", "words/executorch-fp32")
-"""A classifier with fixed lengths, and an embedding of any length."""
+"""A classifier with fixed lengths, and an embedding of any length, whose tokenizer has its binary form beside it."""
 _LABELS = ("negative", "neutral", "positive")
 _MAX_LENGTH = 64
 _PROMPTS = {"query": "query: ", "document": "Represent this caf\u00e9", "nothing": ""}
@@ -79,6 +80,9 @@ def write_models(folder: Path, tokenizer: Path | None = None) -> None:
         (model / "package" / "Data" / "weights.bin").write_bytes(b"weights" * 99)
         if tokenizer is not None:
             shutil.copyfile(tokenizer, model / "tokenizer.json")
+            if place == MODELS[1]:
+                document = json.loads(tokenizer.read_bytes())
+                (model / binary.BINARY).write_bytes(binary.pack(document))
             rows = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
             (model / "config.json").write_text(json.dumps({"vocab_size": rows}), encoding="utf-8")
         else:
@@ -240,6 +244,28 @@ def _remove(file: str) -> Callable[[Path], None]:
     return lambda folder: (folder / file).unlink()
 
 
+def _set(file: str, place: int, number: int) -> Callable[[Path], None]:
+    """Write a number of 32 bits at a place of a file; a negative place counts from its end."""
+
+    def spoil(folder: Path) -> None:
+        content = bytearray((folder / file).read_bytes())
+        first = place % len(content)
+        content[first : first + 4] = number.to_bytes(4, "little")
+        (folder / file).write_bytes(content)
+
+    return spoil
+
+
+def _lose_children(file: str) -> Callable[[Path], None]:
+    """Let the last child of a `tokenizer.bin` end beyond all nodes."""
+
+    def spoil(folder: Path) -> None:
+        nodes = int.from_bytes((folder / file).read_bytes()[16:20], "little")
+        _set(file, -4 * nodes - 4, 2**31)(folder)
+
+    return spoil
+
+
 def _link(file: str) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         (folder / file).rename(folder / "elsewhere.json")
@@ -280,6 +306,7 @@ _EMBEDDING = f"{_OTHER}/signature.json"
 _SIGNATURE, _SHIPPED = f"{_FIRST}/signature.json", f"{_FIRST}/shipped.json"
 _TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
 _CONFIG = f"{_FIRST}/config.json"
+_BINARY = f"{_OTHER}/{binary.BINARY}"
 CASES = (
     Case("whole", lambda folder: None),
     Case("index_missing", _remove("models.json"), error="models.json: it is missing"),
@@ -364,6 +391,15 @@ CASES = (
     Case("tokenizer_missing", _remove(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it is missing"}),
     Case("tokenizer_cut", _cut(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it cannot be read"}),
     Case("tokenizer_unknown", _edit(_TOKENIZER, normalizer={"type": "Nmt"}), fails={_TOKENIZER: "the normalizer Nmt"}),
+    # The JSON beside it is whole, and read where there is nothing else.
+    Case("binary_missing", _remove(_BINARY)),
+    Case("binary_cut", _cut(_BINARY), fails={_BINARY: "and its head says"}),
+    Case("binary_of_json", _fill(_BINARY, "{}" * 99), fails={_BINARY: "it is no such file"}),
+    Case("binary_newer", _set(_BINARY, 8, 2), fails={_BINARY: "it is of version 2, and this app reads version 1"}),
+    Case("binary_of_too_many", _set(_BINARY, 16, 2**32 - 1), fails={_BINARY: "and its head says"}),
+    Case("binary_without_a_tree", _lose_children(_BINARY), fails={_BINARY: "its tokens are no tree"}),
+    Case("binary_of_negative_ids", _set(_BINARY, -4, 2**31), fails={_BINARY: "its tokens are no tree"}),
+    Case("binary_changed", _set(_BINARY, -4, 7), broken={_OTHER: f"(changed): {binary.BINARY}"}, lists=False),
     Case("config_missing", _remove(_CONFIG), fails={_CONFIG: "config.json: it is missing"}),
     Case("table_too_small", _edit(_CONFIG, vocab_size=3), fails={_CONFIG: "has 3 rows, and tokenizer.json gives"}),
     Case("golden_missing", _remove(_GOLDEN), fails={_GOLDEN: "golden.json: it is missing"}),

@@ -11,7 +11,7 @@ from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.distil import checks, dataset
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
-from pipeline.compress.vocabulary.stage import corpus_of
+from pipeline.compress.vocabulary.stage import corpus_of, prompts_of
 from pipeline.compress.vocabulary.trimming import trim
 from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
@@ -133,7 +133,7 @@ def _check_trimmed(context: Context, section: DistilSection, source: Source, tea
     tokenizer, whole = (tokenizers.load_tokenizer(one.folder) for one in (source, context.unpruned))
     if tokenizer.get_vocab_size() == whole.get_vocab_size():
         # A trial leaves the tokenizer as it is; once [vocabulary] is made, its artifact has the trimmed one.
-        tokenizer = trim(source.folder, trims.kept_size, corpus).tokenizer
+        tokenizer = trim(source.folder, trims, corpus, prompts_of(source, task.name)).tokenizer
     mine, theirs = (Encoder(one, section.max_length) for one in (tokenizer, tokenizers.load_tokenizer(teacher.folder)))
     # Labels do not matter here.
     unlabelled = section.model_copy(update={"alpha": 0.0})

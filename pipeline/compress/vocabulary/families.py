@@ -42,6 +42,8 @@ class Family:
     """Returns all tokens, the most common first as far as the tokenizer tells; they fill up a requested size."""
     restrict: Callable[[Model, Mapping[str, int]], dict[str, Any]]
     """Returns the model with only the given tokens, under new ids."""
+    has_letters: bool = True
+    """Whether tokens are spelled in the text's own characters; BPE's are bytes in the models that are known here."""
 
 
 def _itself(model: Model) -> Callable[[str], set[str]]:
@@ -158,5 +160,6 @@ FAMILIES = {
         before_unknown=_nothing,
         order=_by_id,
         restrict=_bpe_restrict,
+        has_letters=False,
     ),
 }

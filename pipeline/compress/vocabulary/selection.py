@@ -1,8 +1,9 @@
 """Choose the tokens of a vocabulary that are kept, and restrict the tokenizer to them."""
 
 import json
+import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from tokenizers import Tokenizer
 from pipeline.architectures.architecture import Architecture
 from pipeline.compress.vocabulary.families import FAMILIES
 from pipeline.errors import RecipeError, StudentError
+from pipeline.recipe.compression import VocabularySection
+from pipeline.text import writing
 
 CONFIG_IDS = tuple(f"{role}_token_id" for role in ("pad", "unk", "bos", "eos", "cls", "sep", "mask", "decoder_start"))
 """Keys of config.json that hold ids of tokens."""
@@ -34,8 +37,8 @@ def check_room(always_kept: set[str], size: int) -> None:
     """
     if len(always_kept) > size:
         raise RecipeError(
-            f"vocabulary.size = {size}: the special tokens and the corpus's single characters alone are "
-            f"{len(always_kept)} tokens. Ask for more."
+            f"vocabulary.size = {size}: the special tokens and the single characters of the corpus and of languages "
+            f"alone are {len(always_kept)} tokens. Ask for more."
         )
 
 
@@ -100,6 +103,25 @@ class Vocabulary:
         others = (self.normalised(text) for text in texts if not text.isascii())
         return set(self.normalised(" ".join(sorted(plain)))).union(*others)
 
+    def letters(self, languages: Collection[str], *, shared: bool) -> set[str]:
+        """Return the characters of the vocabulary that are of the languages' scripts; none without languages.
+
+        Args:
+            languages: codes of `writing.LANGUAGES`.
+            shared: whether digits, signs and the like are among them; else ASCII's letters are, for names in any text.
+        """
+        if not languages:
+            return set()
+        letters = writing.characters(set().union(*self.ids), languages, shared=shared)
+        return letters if shared else letters | set(string.ascii_letters)
+
+    def written(self, languages: Collection[str]) -> set[str]:
+        """Return the tokens that can be found in a text of the languages' scripts, digits and signs."""
+        letters = self.letters(languages, shared=True)
+        return {
+            token for token in self.family.order(self.model) if letters.issuperset(token) and self._can_be_found(token)
+        }
+
     def check_ids(self, required: set[int]) -> None:
         """Refuse a config whose special tokens the tokenizer lacks.
 
@@ -113,13 +135,47 @@ class Vocabulary:
                 "Put the model's own tokenizer beside it, or correct the ids."
             )
 
-    def choose(self, counts: Counter[str], always_kept: set[str], size: int | None) -> tuple[set[str], bool]:
+    def keep(
+        self,
+        section: VocabularySection,
+        required: set[int],
+        texts: Sequence[str],
+        prompts: Sequence[str],
+        counts: Counter[str],
+    ) -> tuple[set[str], bool]:
+        """Return the tokens that a recipe keeps, and whether all that its corpus needs are among them.
+
+        Args:
+            section: `[vocabulary]` of the recipe.
+            required: see `required_ids`.
+            texts: the corpus.
+            prompts: texts whose tokens are kept whatever the corpus has.
+            counts: see `choose`.
+
+        Raises:
+            RecipeError: the size is too small for what is always kept.
+        """
+        languages = section.languages or ()
+        always = self.always_kept(required, self.alphabet([*texts, *prompts]) | self.letters(languages, shared=False))
+        support, spelled = self.family.support(self.model), {number: token for token, number in self.ids.items()}
+        for prompt in prompts:
+            ids = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+            always = always.union(*(support(spelled[number]) for number in ids))
+        if section.corpus is None:
+            return always | self.written(languages), True
+        filling = self.written(languages) if languages else None
+        return self.choose(counts, always, section.kept_size(len(self.ids)), filling)
+
+    def choose(
+        self, counts: Counter[str], always_kept: set[str], size: int | None, filling: Collection[str] | None = None
+    ) -> tuple[set[str], bool]:
         """Choose the tokens to keep for a corpus.
 
         Args:
             counts: how often the corpus has each token; 0 for one that it needs without having it.
             always_kept: see the method of this name.
             size: number of tokens to keep, or None for those that the corpus needs.
+            filling: tokens that come first in the room that the corpus leaves; None for no difference.
 
         Returns:
             The tokens, and whether all that the corpus needs are among them.
@@ -136,7 +192,10 @@ class Vocabulary:
             if len(kept) + len(group - kept) <= size:
                 kept |= group
         whole = all(group <= kept for group in needed.values())
-        for token in self.family.order(self.model):
+        order = self.family.order(self.model)
+        if filling is not None:
+            order.sort(key=lambda token: token not in filling)
+        for token in order:
             if len(kept) == size:
                 break
             if token not in kept and self._can_be_found(token):

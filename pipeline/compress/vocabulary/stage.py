@@ -3,9 +3,13 @@
 Texts of the corpus keep their tokens, unless `size` or `keep` leaves no room for all of them; then the rarest tokens
 go, and the metrics say how many texts and words changed. The whole corpus is encoded again to count them.
 
+Languages are told apart by their scripts alone. Without a corpus every token of their scripts stays, so that any text
+in them keeps its tokens; with one and a size, the room that the corpus leaves goes to tokens of these scripts first.
+
 Source: Abdaoui et al. 2020, Load What You Need (multilingual BERT); Ushio et al. 2023, vocabulary trimming.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +22,9 @@ from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.vocabulary.selection import Vocabulary, check_room, required_ids
 from pipeline.data import corpus
 from pipeline.errors import RecipeError
+from pipeline.heads.sentence import NAME
 from pipeline.recipe.compression import VocabularySection
-from pipeline.text import tokenizers
+from pipeline.text import tokenizers, writing
 
 VERSION = 1
 DISTRIBUTIONS = ("tokenizers", "safetensors")
@@ -33,7 +38,7 @@ def read_corpus(section: VocabularySection, recipe_file: Path) -> list[str]:
     Raises:
         InputError: a file or dataset is absent, empty, or not UTF-8.
     """
-    entries = corpus.texts(section.corpus, recipe_file, _KEY)
+    entries = corpus.texts(section.corpus, recipe_file, _KEY) if section.corpus else []
     texts = [text for entry in entries for text in ((entry,) if isinstance(entry, str) else entry) if text]
     # A labelled file may hold half a character, which no tokenizer takes.
     return list(dict.fromkeys(text.encode("utf-8", "replace").decode("utf-8") for text in texts))
@@ -41,7 +46,7 @@ def read_corpus(section: VocabularySection, recipe_file: Path) -> list[str]:
 
 def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | None]:
     """Return the sha256 of each file behind the corpus, by the name that the recipe gives it."""
-    return corpus.digests(section.corpus, recipe_file, _KEY)
+    return corpus.digests(section.corpus, recipe_file, _KEY) if section.corpus else {}
 
 
 def check(section: VocabularySection, source: Source, texts: Sequence[str]) -> None:
@@ -54,24 +59,57 @@ def check(section: VocabularySection, source: Source, texts: Sequence[str]) -> N
 
     Raises:
         StudentError: the tokenizer is of a kind that is not known here, or does not fit the checkpoint.
-        RecipeError: as many tokens as there are or more, or fewer than special tokens and the corpus's characters take.
+        RecipeError: as many tokens as there are or more, or fewer than special tokens and the corpus's characters take;
+            or a language that is not known here, or a tokenizer whose tokens are bytes.
     """
+    languages = section.languages or ()
+    if others := writing.unknown(languages):
+        raise RecipeError(
+            f"vocabulary.languages: {', '.join(others)} is not known here; known are {', '.join(writing.LANGUAGES)}. "
+            "Leave it out, and give text of it as corpus."
+        )
     vocabulary = Vocabulary(tokenizers.load_tokenizer(source.folder), source.folder)
     tokenizers.check_size(vocabulary.tokenizer, source.folder, vocab_size=source.vocab_size)
     required = required_ids(source.config, source.architecture)
     vocabulary.check_ids(required)
+    if languages and not vocabulary.family.has_letters:
+        raise RecipeError(
+            f"vocabulary.languages: the tokens of {source.origin} are bytes, whose script cannot be told. "
+            "Give text as corpus, and leave languages out."
+        )
     size = section.kept_size(len(vocabulary.ids))
     if size is None:
+        kept = vocabulary.keep(section, required, (), (), Counter())[0] if section.corpus is None else ()
+        if len(kept) == len(vocabulary.ids):
+            raise RecipeError(
+                f"vocabulary.languages: every token of {source.origin} can be written in {', '.join(languages)}, so "
+                "nothing would be trimmed. Give text as corpus, or leave [vocabulary] out."
+            )
         return
     if size >= len(vocabulary.ids):
         raise RecipeError(
             f"vocabulary.size = {size}: the tokenizer of {source.origin} has {len(vocabulary.ids)} tokens, "
             "so nothing would be trimmed. Ask for fewer, or leave [vocabulary] out."
         )
-    check_room(vocabulary.always_kept(required, vocabulary.alphabet(texts)), size)
+    alphabet = vocabulary.alphabet(texts) | vocabulary.letters(languages, shared=False)
+    check_room(vocabulary.always_kept(required, alphabet), size)
 
 
-def make(source: Path, task_name: str, section: VocabularySection, texts: Sequence[str], out: Path) -> dict[str, Any]:
+def prompts_of(source: Source, task_name: str) -> tuple[str, ...]:
+    """Return the prompts of a checkpoint, whose tokens stay whatever the corpus has: every text may come behind one."""
+    if tasks.get(task_name).uses_head:
+        return ()
+    return tuple(sentences.settings_of(source.folder, source.config.get(NAME)).prompts.values())
+
+
+def make(
+    source: Path,
+    task_name: str,
+    section: VocabularySection,
+    texts: Sequence[str],
+    prompts: Sequence[str],
+    out: Path,
+) -> dict[str, Any]:
     """Write the checkpoint with a smaller vocabulary. Runs in a worker, since it imports torch.
 
     Args:
@@ -79,6 +117,7 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
         task_name: a row of `tasks.py`; heads stay as they are.
         section: `[vocabulary]` of the recipe.
         texts: what `read` returned.
+        prompts: what `prompts_of` returned.
         out: the artifact's directory.
 
     Returns:
@@ -91,7 +130,7 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
     """
     from pipeline.compress.vocabulary.trimming import trim, write
 
-    metrics = write(source, trim(source, section.kept_size, texts), out)
+    metrics = write(source, trim(source, section, texts, prompts), out)
     if not tasks.get(task_name).uses_head:
         sentences.fold(source, out)
     return metrics
@@ -136,8 +175,13 @@ def _check(context: Context, source: Source) -> None:
 
 def _work(context: Context) -> Work:
     section = _section(context)
-    params = {"settings": section.model_dump(mode="json"), "corpus": digests(section, context.recipe_file)}
-    arguments = (SOURCE, context.recipe.task, section, corpus_of(context, section))
+    # A section without languages means what it did before there were any.
+    settings = section.model_dump(mode="json", exclude=None if section.languages else {"languages"})
+    params: dict[str, Any] = {"settings": settings, "corpus": digests(section, context.recipe_file)}
+    prompts = prompts_of(context.unpruned, context.recipe.task)
+    if prompts:
+        params["prompts"] = list(prompts)
+    arguments = (SOURCE, context.recipe.task, section, corpus_of(context, section), prompts)
     return Work(VERSION, params, DISTRIBUTIONS, make, arguments, 30)
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, required_ids
 from pipeline.errors import StudentError
+from pipeline.recipe.compression import VocabularySection
 from pipeline.text import tokenizers
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ class TrimmedVocabulary:
     metrics: dict[str, Any]
 
 
-def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[str]) -> TrimmedVocabulary:
+def trim(source: Path, section: VocabularySection, texts: Sequence[str], prompts: Sequence[str]) -> TrimmedVocabulary:
     """Choose tokens and restrict a checkpoint's tokenizer to them.
 
     Args:
         source: folder with config.json and tokenizer files.
-        kept_size: the number of tokens to keep, given the number that there are; None for those that the corpus needs.
-        texts: the corpus.
+        section: `[vocabulary]` of the recipe.
+        texts: the corpus; empty where the section has none.
+        prompts: the model's own, which keep their tokens.
 
     Raises:
         RecipeError: too small a size.
@@ -65,9 +67,7 @@ def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[s
     config = read_json(source / "config.json")
     required = required_ids(config, architectures.get(config["model_type"]))
     vocabulary.check_ids(required)
-    before = len(vocabulary.ids)
-    always_kept = vocabulary.always_kept(required, vocabulary.alphabet(texts))
-    kept, whole = vocabulary.choose(count_tokens(vocabulary, texts), always_kept, kept_size(before))
+    kept, whole = vocabulary.keep(section, required, texts, prompts, count_tokens(vocabulary, texts))
     tokenizer, ids = vocabulary.restrict(kept)
     changes = compare(vocabulary, tokenizer, ids, texts)
     if whole and changes.example is not None:
@@ -75,8 +75,11 @@ def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[s
             f"the tokenizer in {source} cannot be trimmed: with all tokens that the corpus needs, "
             f"{changes.example[:80]!r} gets other tokens. Leave [vocabulary] out."
         )
-    metrics = {"pieces_before": before, "pieces": len(kept), "tokens_kept": whole, **changes.metrics()}
-    return TrimmedVocabulary(tokenizer, ids, metrics)
+    metrics: dict[str, Any] = {"pieces_before": len(vocabulary.ids), "pieces": len(kept), "tokens_kept": whole}
+    if section.languages:
+        metrics["languages"] = list(section.languages)
+    # Fractions of nothing would read as a measurement.
+    return TrimmedVocabulary(tokenizer, ids, metrics | (changes.metrics() if texts else {}))
 
 
 def count_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> Counter[str]:

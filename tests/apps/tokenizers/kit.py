@@ -15,10 +15,13 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from apps.tokenizers import vectors
+from apps.tokenizers import full_size, vectors
 from apps.tokenizers.vectors import Pair
 from pipeline.checkpoint import source
-from pipeline.text import tokenizers
+from pipeline.compress.vocabulary.selection import Vocabulary
+from pipeline.compress.vocabulary.trimming import compare, count_tokens
+from pipeline.recipe.compression import VocabularySection
+from pipeline.text import binary, tokenizers
 from pipeline.text.bundled import verification_texts
 
 STRINGS = 25_000
@@ -42,6 +45,9 @@ def write(home: Path, *, strings: int) -> list[str]:
             vectors.every_character(), vectors.strings(sorted(tokenizer.get_vocab()), count=strings, seed=seed)
         )
         written = vectors.write(home / name, tokenizer, real, generated, seed=seed)
+        document = json.loads((home / name / "tokenizer.json").read_bytes())
+        if document["model"]["type"] in binary.KINDS:
+            (home / name / binary.BINARY).write_bytes(binary.pack(document))
         seconds = time.monotonic() - began
         lines.append(f"{name}: {written.rows:,} rows, {written.tokens:,} tokens, written in {seconds:.0f} s")
         print(lines[-1], flush=True)
@@ -120,6 +126,23 @@ def _sentence_piece(file: str, special: dict[str, Any]) -> Callable[[Path, list[
     return make
 
 
+def _full_size(scratch: Path, texts: list[str]) -> Tokenizer:
+    """XLM-R's kind at its size, as multilingual encoders of the type `bert` have it."""
+    return full_size.make(texts)
+
+
+def _trimmed(scratch: Path, texts: list[str]) -> Tokenizer:
+    """The one before, trimmed to the 40,000 tokens that these texts need most and those of three languages."""
+    vocabulary = Vocabulary(full_size.make(texts), scratch)
+    section = VocabularySection(corpus=("texts.txt",), languages=("en", "de", "ru"), size=40_000)
+    kept, whole = vocabulary.keep(section, {0}, texts, (), count_tokens(vocabulary, texts))
+    tokenizer, ids = vocabulary.restrict(kept)
+    changes = compare(vocabulary, tokenizer, ids, texts)
+    assert whole, "40,000 tokens are not enough for the project's texts"
+    assert not changes.texts_changed, f"{changes.texts_changed} of the texts have other tokens"
+    return tokenizer
+
+
 _ALBERT: dict[str, Any] = {
     "pad_id": 0,
     "unk_id": 1,
@@ -134,6 +157,8 @@ TOKENIZERS: dict[str, Callable[[Path, list[str]], Tokenizer]] = {
     "wordpiece_cased": _vocabulary(lower=False),
     "unigram_albert": _sentence_piece("spiece.model", _ALBERT),
     "unigram_xlm_roberta": _sentence_piece("sentencepiece.bpe.model", {"unk_id": 0, "bos_id": 1, "eos_id": 2}),
+    "unigram_full_size": _full_size,
+    "unigram_trimmed": _trimmed,
     "byte_level": _byte_level(spaced=False),
     "byte_level_spaced": _byte_level(spaced=True),
 }

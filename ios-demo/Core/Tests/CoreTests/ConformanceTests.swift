@@ -5,7 +5,8 @@ import XCTest
 
 /// Every id is that of the reference library, for each folder of vectors that `tests/apps/tokenizers` wrote.
 ///
-/// A folder has a `tokenizer.json`, and `rows.jsonl`: `[first, second, longest row, ids, types, from, to]` in each line.
+/// A folder has a `tokenizer.json`, most have the same tokenizer as `tokenizer.bin`, and `rows.jsonl` has
+/// `[first, second, longest row, ids, types, from, to]` in each line.
 final class ConformanceTests: XCTestCase {
     func testVectors() throws {
         let home = try vectors()
@@ -13,11 +14,18 @@ final class ConformanceTests: XCTestCase {
             .filter { FileManager.default.fileExists(atPath: $0.appendingPathComponent("rows.jsonl").path) }
             .sorted { $0.path < $1.path }
         XCTAssertFalse(folders.isEmpty, "\(home) has no vectors")
-        for folder in folders { try compare(folder) }
+        for folder in folders {
+            let json = try Tokenizer(json: try Data(contentsOf: folder.appendingPathComponent("tokenizer.json")))
+            try compare(folder.lastPathComponent, folder, json)
+            let binary = folder.appendingPathComponent("tokenizer.bin")
+            if FileManager.default.fileExists(atPath: binary.path) {
+                let name = "\(folder.lastPathComponent) (\(binary.lastPathComponent))"
+                try compare(name, folder, try Tokenizer(binary: [UInt8](try Data(contentsOf: binary))))
+            }
+        }
     }
 
-    private func compare(_ folder: URL) throws {
-        let tokenizer = try Tokenizer(json: try Data(contentsOf: folder.appendingPathComponent("tokenizer.json")))
+    private func compare(_ name: String, _ folder: URL, _ tokenizer: Tokenizer) throws {
         var rows = 0
         var tokens = 0
         var wrong = 0
@@ -35,7 +43,7 @@ final class ConformanceTests: XCTestCase {
                 smallest = (size, String(decoding: line, as: UTF8.self) + "\n" + difference)
             }
         }
-        print("\(folder.lastPathComponent): \(rows) rows, \(tokens) tokens, \(wrong) rows differ")
+        print("\(name): \(rows) rows, \(tokens) tokens, \(wrong) rows differ")
         if let smallest { XCTFail("\(wrong) of \(rows) rows differ; the smallest is \(smallest.what)") }
     }
 

@@ -33,7 +33,8 @@ final class ContractTests: XCTestCase {
                 case .usable(let model):
                     usable.append(model.entry.folder)
                     let place = model.entry.folder
-                    try read(try fails.textOrNil("\(place)/tokenizer.json"), folder) { _ = try model.tokenizer() }
+                    let tokenizer = try ["json", "bin"].compactMap { try fails.textOrNil("\(place)/tokenizer.\($0)") }.first
+                    try read(tokenizer, folder) { _ = try model.tokenizer() }
                     try read(try fails.textOrNil("\(place)/golden.json"), folder) { _ = try model.golden() }
                     if let config = try fails.textOrNil("\(place)/config.json") {
                         try read(config, folder) { _ = try model.pad(try model.tokenizer().encode("words")) }

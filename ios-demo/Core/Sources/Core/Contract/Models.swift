@@ -58,6 +58,9 @@ public struct Model: Sendable {
 
     /// Rows of the table of words; a folder whose config.json cannot be read is of use for all but running it.
     private let vocabulary: Result<Int, any Error>
+    /// Large tokenizers have it beside `tokenizer.json`: the same one, opened in milliseconds.
+    private static let binary = "tokenizer.bin"
+    private let hasBinary: Bool
 
     fileprivate init(_ files: any Files, _ entry: Entry, _ policy: Policy) throws {
         let bundle = try SignedBundle(files, entry.folder)
@@ -101,6 +104,7 @@ public struct Model: Sendable {
         reasons = shipped.reasons
         licence = shipped.licence
         hasRandomWeights = shipped.random
+        hasBinary = shipped.digests[ExactText(Self.binary)] != nil
         fileDigest = shipped.digests[ExactText(signature.file)]
         computeUnits = shipped.units
         untriedUnits = shipped.untried
@@ -114,12 +118,14 @@ public struct Model: Sendable {
 
     /// Reads the tokenizer. Throws `UnreadableFile` where it is missing, broken or not supported.
     public func tokenizer() throws -> Tokenizer {
-        let path = "\(entry.folder)/tokenizer.json"
+        let name = hasBinary ? Self.binary : "tokenizer.json"
+        let path = "\(entry.folder)/\(name)"
+        let bytes = try files.read(path)
         do {
-            return try Tokenizer(json: Data(try files.read(path)))
+            return try hasBinary ? Tokenizer(binary: bytes) : Tokenizer(json: Data(bytes))
         } catch let error as UnsupportedTokenizer {
             let why = error.description
-            throw UnreadableFile(path, why.hasPrefix("tokenizer.json: ") ? String(why.dropFirst(16)) : why)
+            throw UnreadableFile(path, why.hasPrefix("\(name): ") ? String(why.dropFirst(name.count + 2)) : why)
         }
     }
 

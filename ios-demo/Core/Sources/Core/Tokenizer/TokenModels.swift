@@ -11,37 +11,58 @@ protocol TokenModel: Sendable {
 
 enum TokenModels {
     /// Reads the `model` of `tokenizer.json`. Throws `UnsupportedTokenizer` for what is not known here.
-    static func read(_ model: Json) throws -> any TokenModel {
-        switch try model.textOrNil("type") {
-        case "WordPiece": return try WordPiece(model)
-        case "Unigram": return try Unigram(model)
-        case "BPE": return try BytePairs(model)
-        case let kind:
+    ///
+    /// `stored` is the vocabulary of a `tokenizer.bin`, and nil where `model` has it.
+    static func read(_ model: Json, _ stored: StoredVocabulary? = nil) throws -> any TokenModel {
+        switch (try model.textOrNil("type"), stored) {
+        case ("WordPiece", let stored?): return try WordPiece(model, stored.words)
+        case ("WordPiece", nil): return try WordPiece(model, try vocabulary(model))
+        case ("Unigram", let stored?): return try Unigram(model, stored.words, stored.scores)
+        case ("Unigram", nil):
+            let (words, scores) = try scored(model)
+            return try Unigram(model, words, scores)
+        case ("BPE", nil): return try BytePairs(model)
+        case (let kind, _):
             throw UnsupportedTokenizer(
                 "tokenizer.json has a model of the kind \(kind ?? "null"); WordPiece, Unigram and BPE are supported")
         }
     }
 
-    static func vocabulary(_ model: Json) throws -> Trie {
+    static func vocabulary(_ model: Json) throws -> GrowingTrie {
         guard case .object(let words)? = model.present("vocab") else { throw UnsupportedTokenizer("tokenizer.json has no vocab") }
-        var trie = Trie(capacity: 4 * words.count)
+        var trie = GrowingTrie(capacity: 4 * words.count)
         for (word, id) in words {
             guard let id = id.whole else { throw UnsupportedTokenizer("tokenizer.json: the id of \(word) is no whole number") }
             trie.add(word.codes, id)
         }
         return trie
     }
+
+    private static func scored(_ model: Json) throws -> (GrowingTrie, [Double]) {
+        let entries = try model.array("vocab")
+        var words = GrowingTrie(capacity: 4 * entries.count)
+        var scores: [Double] = []
+        scores.reserveCapacity(entries.count)
+        for entry in entries {
+            guard case .array(let pair) = entry, pair.count == 2, let word = pair[0].string, case .number(let score) = pair[1] else {
+                throw UnsupportedTokenizer("tokenizer.json: entry \(scores.count) of vocab is not a token with its score")
+            }
+            words.add(word.codes, scores.count)
+            scores.append(score)
+        }
+        return (words, scores)
+    }
 }
 
 /// The longest word first, then the longest continuation.
-struct WordPiece: TokenModel {
-    private let words: Trie
+struct WordPiece<Words: Trie>: TokenModel {
+    private let words: Words
     private let continuation: Int
     private let unknown: Int
     private let longestWord: Int
 
-    init(_ model: Json) throws {
-        words = try TokenModels.vocabulary(model)
+    init(_ model: Json, _ words: Words) throws {
+        self.words = words
         let name = try model.text("unk_token")
         guard let unknown = words.id(name.codes) else {
             throw UnsupportedTokenizer("tokenizer.json: the unk_token \(name) is not in the vocabulary")
@@ -73,31 +94,22 @@ struct WordPiece: TokenModel {
     }
 }
 
+private let unknownPenalty = 10.0
+
 /// The most probable split of a word (Viterbi).
-struct Unigram: TokenModel {
-    private static let penalty = 10.0
-    private let words: Trie
+struct Unigram<Words: Trie>: TokenModel {
+    private let words: Words
     private let scores: [Double]
     private let unknown: Int?
     private let unknownScore: Double
     private let byteFallback: Bool
 
-    init(_ model: Json) throws {
-        let entries = try model.array("vocab")
-        var words = Trie(capacity: 4 * entries.count)
-        var scores: [Double] = []
-        for entry in entries {
-            guard case .array(let pair) = entry, pair.count == 2, let word = pair[0].string, case .number(let score) = pair[1] else {
-                throw UnsupportedTokenizer("tokenizer.json: entry \(scores.count) of vocab is not a token with its score")
-            }
-            words.add(word.codes, scores.count)
-            scores.append(score)
-        }
+    init(_ model: Json, _ words: Words, _ scores: [Double]) throws {
         guard let lowest = scores.min() else { throw UnsupportedTokenizer("tokenizer.json has an empty vocab") }
         self.words = words
         self.scores = scores
         unknown = model.present("unk_id") == nil ? nil : try model.number("unk_id")
-        unknownScore = lowest - Self.penalty
+        unknownScore = lowest - unknownPenalty
         byteFallback = try model.flag("byte_fallback")
     }
 
@@ -174,7 +186,7 @@ struct Unigram: TokenModel {
 
 /// Merges of neighbours, the earliest learnt first.
 struct BytePairs: TokenModel {
-    private let words: Trie
+    private let words: GrowingTrie
     private let merges: [UInt64: (rank: Int, id: Int)]
     private let unknown: Int?
     private let whole: Bool
@@ -264,99 +276,4 @@ struct BytePairs: TokenModel {
     private func look(_ parts: inout [Part], _ at: Int) {
         parts[at].merge = at + 1 < parts.count ? merges[Self.pair(parts[at].id, parts[at + 1].id)] : nil
     }
-}
-
-/// Words by their beginnings: which of them a text has at some place.
-struct Trie: Sendable {
-    // One table of (node, code point) → node; a node's word stands beside it.
-    private var keys: [UInt64]
-    private var children: [Int32]
-    private var ids: [Int32] = [-1]
-    private static let free = UInt64.max
-
-    init(capacity: Int) {
-        var size = 1 << 12
-        while size < 2 * capacity { size *= 2 }
-        keys = [UInt64](repeating: Self.free, count: size)
-        children = [Int32](repeating: 0, count: size)
-    }
-
-    mutating func add(_ word: [Code], _ id: Int) {
-        var node = 0
-        for code in word { node = childOrNew(node, code) }
-        ids[node] = Int32(id)
-    }
-
-    /// Returns the id of a word, or nil.
-    func id(_ word: [Code]) -> Int? {
-        let node = node(word)
-        return node >= 0 && ids[node] >= 0 ? Int(ids[node]) : nil
-    }
-
-    /// Returns the id of a word of one character, or nil.
-    func id(_ code: Code) -> Int? {
-        let node = child(0, code)
-        return node >= 0 && ids[node] >= 0 ? Int(ids[node]) : nil
-    }
-
-    /// Returns where words that begin so go on, or -1.
-    func node(_ beginning: [Code]) -> Int {
-        var node = 0
-        for code in beginning {
-            node = child(node, code)
-            if node < 0 { return -1 }
-        }
-        return node
-    }
-
-    /// Calls `found` with the end and id of each word that `text` has at `first`, the shortest first.
-    ///
-    /// `node` is what the words begin with, as `node(_:)` returns it; 0 for nothing.
-    func each(_ text: Slice, _ first: Int, from start: Int, _ found: (Int, Int) -> Void) {
-        var node = start
-        var at = first
-        while node >= 0, at < text.end {
-            node = child(node, text.codes[at])
-            at += 1
-            if node >= 0, ids[node] >= 0 { found(at, Int(ids[node])) }
-        }
-    }
-
-    private func child(_ node: Int, _ code: Code) -> Int {
-        if node < 0 { return -1 }
-        let key = Self.key(node, code)
-        var slot = self.slot(key)
-        while keys[slot] != Self.free {
-            if keys[slot] == key { return Int(children[slot]) }
-            slot = (slot + 1) & (keys.count - 1)
-        }
-        return -1
-    }
-
-    private mutating func childOrNew(_ node: Int, _ code: Code) -> Int {
-        let known = child(node, code)
-        if known >= 0 { return known }
-        if 2 * ids.count >= keys.count { grow() }
-        ids.append(-1)
-        put(Self.key(node, code), Int32(ids.count - 1))
-        return ids.count - 1
-    }
-
-    private mutating func put(_ key: UInt64, _ child: Int32) {
-        var slot = self.slot(key)
-        while keys[slot] != Self.free { slot = (slot + 1) & (keys.count - 1) }
-        keys[slot] = key
-        children[slot] = child
-    }
-
-    private mutating func grow() {
-        let before = (keys, children)
-        keys = [UInt64](repeating: Self.free, count: 2 * before.0.count)
-        children = [Int32](repeating: 0, count: keys.count)
-        for slot in before.0.indices where before.0[slot] != Self.free { put(before.0[slot], before.1[slot]) }
-    }
-
-    private static func key(_ node: Int, _ code: Code) -> UInt64 { UInt64(node) << 21 | UInt64(code) }
-
-    private func slot(_ key: UInt64) -> Int { Int((key &* 0x9E37_79B9_7F4A_7C15) >> 32) & (keys.count - 1) }
 }

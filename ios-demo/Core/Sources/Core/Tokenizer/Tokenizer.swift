@@ -74,11 +74,23 @@ public struct Tokenizer: Sendable {
         }
     }
 
-    private init(_ file: Json) throws {
+    /// Reads a `tokenizer.bin`, which large tokenizers have beside their `tokenizer.json`.
+    ///
+    /// - Throws: `UnsupportedTokenizer` where it is broken, of another version, or uses a step that is not known here.
+    public init(binary: [UInt8]) throws {
+        do {
+            let stored = try StoredVocabulary(binary)
+            try self.init(try Json.read(stored.json), stored)
+        } catch let error as WrongJson {
+            throw UnsupportedTokenizer("tokenizer.bin: \(error)")
+        }
+    }
+
+    private init(_ file: Json, _ stored: StoredVocabulary? = nil) throws {
         guard let model = try file.child("model") else { throw UnsupportedTokenizer("tokenizer.json has no model") }
         let normalizer = try file.child("normalizer").map(Normalizers.read)
         let entries = file.present("added_tokens") == nil ? [] : try file.objects("added_tokens")
-        self.model = try TokenModels.read(model)
+        self.model = try TokenModels.read(model, stored)
         spaceMark = self.model.id([Code(Self.mark)])
         added = try AddedTokens(entries, normalizer)
         preTokenizer = try file.child("pre_tokenizer").map(PreTokenizers.read)

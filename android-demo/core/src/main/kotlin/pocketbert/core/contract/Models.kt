@@ -58,6 +58,9 @@ class GoldenRow(
 /** What `golden.json` says: rows, and how far a file may be off in its worst one. */
 class Golden(val task: String, val maxLength: Int, val minCosine: Double?, val minSqnrDb: Double?, val rows: List<GoldenRow>)
 
+/** Large tokenizers have it beside `tokenizer.json`: the same one, opened in milliseconds. */
+private const val BINARY = "tokenizer.bin"
+
 /**
  * One shipped model.
  *
@@ -92,11 +95,13 @@ class Model internal constructor(
 
     /** Reads the tokenizer. @throws UnreadableFile it is missing, broken or not supported. */
     fun tokenizer(): Tokenizer {
-        val path = "${entry.folder}/tokenizer.json"
+        val name = if (BINARY in digests) BINARY else "tokenizer.json"
+        val path = "${entry.folder}/$name"
+        val bytes = files.read(path)
         return try {
-            Tokenizer.read(String(files.read(path), Charsets.UTF_8))
+            if (name == BINARY) Tokenizer.read(bytes) else Tokenizer.read(String(bytes, Charsets.UTF_8))
         } catch (error: UnsupportedTokenizer) {
-            throw UnreadableFile(path, error.message.orEmpty().removePrefix("tokenizer.json: "))
+            throw UnreadableFile(path, error.message.orEmpty().removePrefix("$name: "))
         }
     }
 

@@ -25,36 +25,64 @@ internal interface TokenModel {
     fun id(token: String): Int?
 
     companion object {
-        /** Reads the `model` of `tokenizer.json`. Throws [UnsupportedTokenizer] for what is not known here. */
-        fun read(model: JsonObject): TokenModel = when (val kind = model.textOrNull("type")) {
-            "WordPiece" -> WordPiece.read(model)
-            "Unigram" -> Unigram.read(model)
+        /**
+         * Reads the `model` of `tokenizer.json`.
+         *
+         * @param vocabulary the vocabulary of a `tokenizer.bin`; null where [model] has it.
+         * @throws UnsupportedTokenizer it has something that is not known here.
+         */
+        fun read(model: JsonObject, vocabulary: Vocabulary? = null): TokenModel = when (val kind = model.textOrNull("type")) {
+            "WordPiece" -> WordPiece.read(model, vocabulary?.words ?: wordsOf(model))
+            "Unigram" -> Unigram.read(model, vocabulary ?: scored(model))
             "BPE" -> BytePairs.read(model)
             else -> throw UnsupportedTokenizer("tokenizer.json has a model of the kind $kind; WordPiece, Unigram and BPE are supported")
         }
     }
 }
 
-private fun vocabulary(model: JsonObject): Map<String, Int> {
+/** The words of a model, and the score of each id where it has scores. */
+internal class Vocabulary(val words: Trie, val scores: DoubleArray)
+
+private inline fun eachWord(model: JsonObject, begin: (Int) -> Unit, found: (String, Int) -> Unit) {
     val words = model.child("vocab") ?: throw UnsupportedTokenizer("tokenizer.json has no vocab")
-    val ids = HashMap<String, Int>(2 * words.size)
+    begin(words.size)
     for ((word, id) in words) {
         val number = (id as? JsonPrimitive)?.takeUnless(JsonPrimitive::isString)?.content?.toIntOrNull()
-        ids[word] = number ?: throw UnsupportedTokenizer("tokenizer.json: the id of $word is no whole number")
+        found(word, number ?: throw UnsupportedTokenizer("tokenizer.json: the id of $word is no whole number"))
     }
+}
+
+private fun idsOf(model: JsonObject): Map<String, Int> {
+    lateinit var ids: HashMap<String, Int>
+    eachWord(model, { ids = HashMap(2 * it) }) { word, id -> ids[word] = id }
     return ids
+}
+
+private fun wordsOf(model: JsonObject): Trie {
+    lateinit var words: GrowingTrie
+    eachWord(model, { words = GrowingTrie(it) }) { word, id -> words.add(word, id) }
+    return words
+}
+
+private fun scored(model: JsonObject): Vocabulary {
+    val entries = model.array("vocab")
+    val words = GrowingTrie(entries.size)
+    val scores = DoubleArray(entries.size) { id ->
+        val pair = entries[id] as JsonArray
+        words.add((pair[0] as JsonPrimitive).content, id)
+        (pair[1] as JsonPrimitive).double
+    }
+    return Vocabulary(words, scores)
 }
 
 /** The longest word first, then the longest continuation. */
 internal class WordPiece private constructor(
-    private val ids: Map<String, Int>,
+    private val words: Trie,
+    private val continuation: Int,
     private val unknown: Int,
-    private val prefix: String,
     private val longestWord: Int,
 ) : TokenModel {
-    private val longestToken = ids.keys.maxOf { it.length }
-
-    override fun id(token: String) = ids[token]
+    override fun id(token: String) = words.id(token)
 
     override fun tokens(word: Slice, sink: TokenSink) {
         if (word.size > longestWord) return sink.token(unknown, word.first, word.end)
@@ -62,16 +90,14 @@ internal class WordPiece private constructor(
         var count = 0
         var first = word.first
         while (first < word.end) {
-            var end = minOf(word.end, first + longestToken)
-            var id: Int? = null
-            while (end > first) {
-                val part = String(word.codes, first, end - first)
-                id = ids[if (first > word.first) prefix + part else part]
-                if (id != null) break
-                end--
+            var longest = -1
+            var end = first
+            words.each(word, first, if (first > word.first) continuation else Trie.ROOT) { to, id ->
+                longest = id
+                end = to
             }
-            if (id == null) return sink.token(unknown, word.first, word.end)
-            found[count++] = id
+            if (longest < 0) return sink.token(unknown, word.first, word.end)
+            found[count++] = longest
             found[count++] = end
             first = end
         }
@@ -83,13 +109,12 @@ internal class WordPiece private constructor(
     }
 
     companion object {
-        fun read(model: JsonObject): WordPiece {
-            val ids = vocabulary(model)
+        fun read(model: JsonObject, words: Trie): WordPiece {
             val unknown = model.text("unk_token")
             return WordPiece(
-                ids,
-                ids[unknown] ?: throw UnsupportedTokenizer("tokenizer.json: the unk_token $unknown is not in the vocabulary"),
-                model.textOrNull("continuing_subword_prefix") ?: "##",
+                words,
+                words.node(model.textOrNull("continuing_subword_prefix") ?: "##"),
+                words.id(unknown) ?: throw UnsupportedTokenizer("tokenizer.json: the unk_token $unknown is not in the vocabulary"),
                 model.number("max_input_chars_per_word", 100),
             )
         }
@@ -98,15 +123,14 @@ internal class WordPiece private constructor(
 
 /** The most probable split of a word (Viterbi). */
 internal class Unigram private constructor(
-    private val ids: Map<String, Int>,
+    private val words: Trie,
     private val scores: DoubleArray,
     private val unknown: Int?,
     private val byteFallback: Boolean,
 ) : TokenModel {
-    private val trie = Trie(ids)
     private val unknownScore = scores.min() - PENALTY
 
-    override fun id(token: String) = ids[token]
+    override fun id(token: String) = words.id(token)
 
     override fun tokens(word: Slice, sink: TokenSink) {
         val best = DoubleArray(word.size + 1)
@@ -114,7 +138,7 @@ internal class Unigram private constructor(
         val chosen = IntArray(word.size + 1)
         for (first in 0 until word.size) {
             var single = false
-            trie.each(word, word.first + first) { end, id ->
+            words.each(word, word.first + first, Trie.ROOT) { end, id ->
                 relax(best, begins, chosen, first, end - word.first, id, scores[id])
                 if (end - word.first == first + 1) single = true
             }
@@ -166,8 +190,8 @@ internal class Unigram private constructor(
         val begin = word.first + first
         val end = word.first + last
         val text = String(word.codes, begin, end - begin)
-        val whole = ids[text]
-        val bytes = if (byteFallback && whole == null) text.toByteArray().map { ids[byteToken(it)] } else listOf(null)
+        val whole = words.id(text)
+        val bytes = if (byteFallback && whole == null) text.toByteArray().map { words.id(byteToken(it)) } else listOf(null)
         if (null in bytes) {
             sink.token(whole ?: checkNotNull(unknown), begin, end)
         } else {
@@ -178,13 +202,10 @@ internal class Unigram private constructor(
     companion object {
         private const val PENALTY = 10.0
 
-        fun read(model: JsonObject): Unigram {
-            val entries = model.array("vocab").map { it as JsonArray }
-            val ids = HashMap<String, Int>(2 * entries.size)
-            entries.forEachIndexed { id, entry -> ids[(entry[0] as JsonPrimitive).content] = id }
-            val scores = DoubleArray(entries.size) { (entries[it][1] as JsonPrimitive).double }
+        fun read(model: JsonObject, vocabulary: Vocabulary): Unigram {
+            if (vocabulary.scores.isEmpty()) throw UnsupportedTokenizer("tokenizer.json has an empty vocab")
             val unknown = if (model.present("unk_id") == null) null else model.number("unk_id")
-            return Unigram(ids, scores, unknown, model.flag("byte_fallback"))
+            return Unigram(vocabulary.words, vocabulary.scores, unknown, model.flag("byte_fallback"))
         }
     }
 }
@@ -261,7 +282,7 @@ internal class BytePairs private constructor(
                 }
             }
             if (model.flag("byte_fallback")) throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported")
-            val ids = vocabulary(model)
+            val ids = idsOf(model)
             val merges = HashMap<Long, Merge>()
             model.array("merges").forEachIndexed { rank, entry ->
                 val (first, second) = parts(entry)
@@ -278,85 +299,5 @@ internal class BytePairs private constructor(
             is JsonArray -> (entry[0] as JsonPrimitive).content to (entry[1] as JsonPrimitive).content
             else -> (entry as JsonPrimitive).content.let { it.substringBefore(' ') to it.substringAfter(' ') }
         }
-    }
-}
-
-/** Words by their beginnings: which of them a text has at some place. */
-internal class Trie(words: Map<String, Int>) {
-    // One table of (node, code point) → node; a node's word stands beside it.
-    private var keys = LongArray(INITIAL) { -1 }
-    private var children = IntArray(INITIAL)
-    private var ids = IntArray(INITIAL) { -1 }
-    private var nodes = 1
-
-    init {
-        for ((word, id) in words) {
-            var node = 0
-            var at = 0
-            while (at < word.length) {
-                val code = word.codePointAt(at)
-                node = childOrNew(node, code)
-                at += Character.charCount(code)
-            }
-            ids[node] = id
-        }
-    }
-
-    /** Calls [found] with the end and id of each word that [text] has at [first], the shortest first. */
-    inline fun each(text: Slice, first: Int, found: (Int, Int) -> Unit) {
-        var node = 0
-        for (at in first until text.end) {
-            node = child(node, text.codes[at])
-            if (node < 0) return
-            val id = word(node)
-            if (id >= 0) found(at + 1, id)
-        }
-    }
-
-    fun word(node: Int) = ids[node]
-
-    fun child(node: Int, code: Int): Int {
-        val key = key(node, code)
-        var slot = slot(key, keys.size)
-        while (keys[slot] >= 0) {
-            if (keys[slot] == key) return children[slot]
-            slot = (slot + 1) and (keys.size - 1)
-        }
-        return -1
-    }
-
-    private fun childOrNew(node: Int, code: Int): Int {
-        val known = child(node, code)
-        if (known >= 0) return known
-        if (2 * nodes >= keys.size) grow()
-        val new = nodes++
-        if (new == ids.size) ids = ids.copyOf(2 * new).also { it.fill(-1, new) }
-        put(key(node, code), new)
-        return new
-    }
-
-    private fun put(key: Long, child: Int) {
-        var slot = slot(key, keys.size)
-        while (keys[slot] >= 0) slot = (slot + 1) and (keys.size - 1)
-        keys[slot] = key
-        children[slot] = child
-    }
-
-    private fun grow() {
-        val before = keys
-        val kept = children
-        keys = LongArray(2 * before.size) { -1 }
-        children = IntArray(2 * before.size)
-        for (slot in before.indices) if (before[slot] >= 0) put(before[slot], kept[slot])
-    }
-
-    private fun key(node: Int, code: Int) = (node.toLong() shl CODE_BITS) or code.toLong()
-
-    private fun slot(key: Long, size: Int) = ((key * SPREAD) ushr 32).toInt() and (size - 1)
-
-    private companion object {
-        const val INITIAL = 1 shl 12
-        const val CODE_BITS = 21
-        const val SPREAD = -0x61c8864680b583ebL
     }
 }

@@ -207,8 +207,23 @@ class Tokenizer private constructor(
             throw UnsupportedTokenizer("tokenizer.json: ${error.message}")
         }
 
-        private fun of(file: JsonObject): Tokenizer {
-            val model = TokenModel.read(file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model"))
+        /**
+         * Reads a `tokenizer.bin`, which large tokenizers have beside their `tokenizer.json`.
+         *
+         * @throws UnsupportedTokenizer it is broken, of another version, or uses a step that is not known here.
+         */
+        fun read(binary: ByteArray): Tokenizer {
+            val stored = StoredTokenizer.read(binary)
+            return try {
+                of(readJson(stored.json), stored.vocabulary)
+            } catch (error: WrongJson) {
+                throw UnsupportedTokenizer("tokenizer.bin: ${error.message}")
+            }
+        }
+
+        private fun of(file: JsonObject, vocabulary: Vocabulary? = null): Tokenizer {
+            val steps = file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model")
+            val model = TokenModel.read(steps, vocabulary)
             val normalizer = file.child("normalizer")?.let(Normalizers::read)
             val entries = if (file.present("added_tokens") == null) emptyList() else file.objects("added_tokens")
             return Tokenizer(

@@ -44,7 +44,8 @@ class ContractTest {
                     for (one in refused) says(broken.text(one.entry.folder), one.error)
                     val fails = checkNotNull(case.child("fails"))
                     for (model in usable) {
-                        read(fails.textOrNull("${model.entry.folder}/tokenizer.json")) { model.tokenizer() }
+                        val files = listOf("json", "bin").map { "${model.entry.folder}/tokenizer.$it" }
+                        read(files.firstNotNullOfOrNull(fails::textOrNull)) { model.tokenizer() }
                         read(fails.textOrNull("${model.entry.folder}/golden.json")) { model.golden() }
                         val config = fails.textOrNull("${model.entry.folder}/config.json") ?: continue
                         read(config) { model.pad(model.tokenizer().encode("words")) }

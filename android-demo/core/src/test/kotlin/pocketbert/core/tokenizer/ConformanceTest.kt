@@ -17,18 +17,30 @@ import java.io.File
 /**
  * Every id is that of the reference library, for each folder of vectors that `tests/apps/tokenizers` wrote.
  *
- * A folder has a `tokenizer.json`, and `rows.jsonl`: `[first, second, longest row, ids, types, from, to]` in each line.
+ * A folder has a `tokenizer.json`, most have the same tokenizer as `tokenizer.bin`, and `rows.jsonl` has
+ * `[first, second, longest row, ids, types, from, to]` in each line.
  */
 class ConformanceTest {
     @TestFactory
     fun vectors(): List<DynamicTest> {
         val folders = checkNotNull(VECTORS.listFiles { file -> File(file, "rows.jsonl").isFile }).sorted()
         assertTrue(folders.isNotEmpty(), "$VECTORS has no vectors")
-        return folders.map { folder -> DynamicTest.dynamicTest(folder.name) { compare(folder) } }
+        return folders.flatMap { folder ->
+            val json = DynamicTest.dynamicTest(folder.name) {
+                compare(folder.name, folder, Tokenizer.read(File(folder, "tokenizer.json").readText()))
+            }
+            val binary = File(folder, "tokenizer.bin")
+            val name = "${folder.name} (${binary.name})"
+            listOf(json) +
+                if (binary.isFile) {
+                    listOf(DynamicTest.dynamicTest(name) { compare(name, folder, Tokenizer.read(binary.readBytes())) })
+                } else {
+                    emptyList()
+                }
+        }
     }
 
-    private fun compare(folder: File) {
-        val tokenizer = Tokenizer.read(File(folder, "tokenizer.json").readText())
+    private fun compare(name: String, folder: File, tokenizer: Tokenizer) {
         var rows = 0
         var tokens = 0L
         var wrong = 0
@@ -44,7 +56,7 @@ class ConformanceTest {
                 if (smallest == null || size < smallest!!.first) smallest = size to "$line\n$difference"
             }
         }
-        println("${folder.name}: $rows rows, $tokens tokens, $wrong rows differ")
+        println("$name: $rows rows, $tokens tokens, $wrong rows differ")
         if (wrong > 0) fail<Unit>("$wrong of $rows rows differ; the smallest is ${smallest?.second}")
     }
 
