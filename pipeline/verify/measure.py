@@ -23,7 +23,17 @@ from pipeline.schemes import SCHEMES
 from pipeline.student.reference import ONE_TOKEN, Reference
 from pipeline.verify import companions, control, quantised_checkpoint, ranges, structure
 from pipeline.verify.quantised_weights import QuantisedWeight
-from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore, VerifyRequest
+from pipeline.verify.record import (
+    Control,
+    Evaluation,
+    GateResult,
+    Group,
+    HeadToVerify,
+    Input,
+    Measures,
+    TaskScore,
+    VerifyRequest,
+)
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import MatchedFunction
 
@@ -104,16 +114,18 @@ def measure(
     reference: Reference,
     again: Path | None,
     request: VerifyRequest,
+    heads: Sequence[HeadToVerify] = (),
 ) -> FileMeasurements:
     """Run one file over all rows of the reference, padded and unpadded, and apply the static gates to it.
 
     Args:
-        model_folder: the model folder.
+        model_folder: the model folder, or that of another head in it, whose functions alone are judged then.
         student: the student's folder.
         quantised: the checkpoint that the file was converted from, where that is not the student.
         reference: the student's outputs in fp32 PyTorch.
         again: see `verify.stage.make`.
         request: the target with its bounds.
+        heads: the other heads that the file has to have, if `model_folder` is the model folder.
 
     Every session is closed again, so that one process measures file after file.
     """
@@ -130,7 +142,7 @@ def measure(
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
-    static_gates, holds = _static_gates(model, student, quantised, reference, request)
+    static_gates, holds = _static_gates(model, student, quantised, reference, request, heads)
     if again is not None:
         static_gates.append(companions.reproduced(model_folder, again))
     single = None
@@ -231,15 +243,27 @@ _Holds = tuple[Expected, Structure, Sequence[MatchedFunction]]
 
 
 def _static_gates(
-    model: Model, student: Path, quantised: Path | None, reference: Reference, request: VerifyRequest
+    model: Model,
+    student: Path,
+    quantised: Path | None,
+    reference: Reference,
+    request: VerifyRequest,
+    heads: Sequence[HeadToVerify] = (),
 ) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature and its structure; return the gates and what they compared."""
     claimed = model.signature
     backend = formats.get(claimed.backend)
-    file = model.folder / claimed.file
+    file = signature.root(model.folder) / claimed.file
     functions = backend.inspect(file)
-    stored = backend.structure(file)
-    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, reference, request)
+    whole = stored = backend.structure(file)
+    if heads or model.folder != signature.root(model.folder):
+        # Of a file with several heads, what the functions of this one compute; `heads` sees that each is of one.
+        names = [function.name for function in claimed.functions]
+        functions = tuple(function for function in functions if function.name in names)
+        stored = backend.structure(file, names)
+    results: list[GateResult] = companions.check(
+        model.folder, student, claimed, functions, whole, reference, request, heads
+    )
     expected = Expected.read(student, reference.checkpoint)
     row = SCHEMES[claimed.scheme]
     quantised_weights: Mapping[str, QuantisedWeight] | None = None
