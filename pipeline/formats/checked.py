@@ -25,7 +25,7 @@ def checked(read: Callable[Concatenate[Path, _P], _T]) -> Callable[Concatenate[P
     """
 
     @functools.wraps(read)
-    def reading(file: Path, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def reading(file: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return read(file, *args, **kwargs)
         except _ERRORS as error:

@@ -111,7 +111,7 @@ def judge(
         verdict=verdict,
         reasons=reasons,
         file_bytes=model_metrics["file_bytes"],
-        parameters=signature.parameters,
+        parameters=parameters or signature.parameters,
         ops_delegated=model_metrics.get("ops_delegated"),
         ops_total=model_metrics.get("ops_total"),
         random_weights=request.random_weights,

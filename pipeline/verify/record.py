@@ -251,7 +251,7 @@ class Parity(_Frozen):
     file_bytes: int
     """Size of the model file or package."""
     parameters: int
-    """Number of the student's parameters."""
+    """Number of the student's parameters; of a file with several heads, of all of them, shared ones once."""
     ops_delegated: int | None
     """Number of operations that the delegate runs; None if the format does not tell."""
     ops_total: int | None
@@ -287,6 +287,10 @@ class Parity(_Frozen):
         own += [f"head {name}: {why}" for name, one in heads.items() for why in one.reasons if why != EXEMPT]
         own += [EXEMPT] if EXEMPT in self.reasons else []
         return self.model_copy(update={"verdict": verdict, "reasons": own, "heads": dict(heads)})
+
+    def written(self) -> str:
+        """Return the content of `parity.json`."""
+        return self.model_dump_json(indent=1, exclude=None if self.heads else {"heads"}) + "\n"
 
     def headline(self) -> dict[str, float | None]:
         """Return the figures for a one-line summary."""

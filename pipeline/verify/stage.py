@@ -136,7 +136,7 @@ def record_crash(
 
 @dataclass(frozen=True)
 class _FileFacts:
-    """What is known of a file for all its heads."""
+    """Facts about a file that its heads share."""
 
     metrics: dict[str, Any]
     """The metrics of the conversion, with the file's size as it is now: the gate `claims` compares it with theirs."""
@@ -145,8 +145,9 @@ class _FileFacts:
 
     @classmethod
     def of(cls, model: Path, student: Path, heads: Sequence[HeadToVerify]) -> "_FileFacts":
-        file = model / signature.read(model).file
-        metrics = artifact.read_manifest(model).metrics | {"file_bytes": artifact.file_bytes(file)}
+        place = signature.root(model)
+        file = place / signature.read(model).file
+        metrics = artifact.read_manifest(place).metrics | {"file_bytes": artifact.file_bytes(file)}
         if not heads:
             return cls(metrics, None)
         own = sum(artifact.read_manifest(head.student).metrics["own_parameters"] for head in heads)
@@ -167,5 +168,5 @@ def _judge(model: Path, reference: Reference, request: VerifyRequest, facts: _Fi
 
 
 def _written(parity: Parity, out: Path) -> dict[str, Any]:
-    (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (out / PARITY).write_text(parity.written(), encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}

@@ -34,17 +34,20 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
     from pipeline.checkpoint.loading import input_names
 
-    constants: dict[str, Any] = {
-        "get_input_names": list(input_names(request.student)),
-        "get_min_seq_len": SHORTEST,
-        "get_max_seq_len": request.lengths[-1],
-    }
     methods: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
+    vocabulary = 0
     for head, own in request.every_head():
         methods[prefixed(METHOD, head)], vocabulary = _exported(own)
-        # The encoder is one, so of all that describes inputs there is one.
-        constants["get_vocab_size"] = vocabulary
-        constants[prefixed(OUTPUT_NAMES, head)] = list(tasks.get(own.task).output_names)
+        outputs[prefixed(OUTPUT_NAMES, head)] = list(tasks.get(own.task).output_names)
+    # The encoder is one, so what describes its inputs is there once.
+    constants: dict[str, Any] = {
+        "get_input_names": list(input_names(request.student)),
+        **outputs,
+        "get_min_seq_len": SHORTEST,
+        "get_max_seq_len": request.lengths[-1],
+        "get_vocab_size": vocabulary,
+    }
     with torch.no_grad(), passes.fewer():
         program, total, delegated = _lower(methods, request.scheme, constants)
     (out / FILE).write_bytes(program)
