@@ -124,11 +124,11 @@ def make(
     metrics = backend.convert(request, out)
     seconds = time.perf_counter() - started
     read_back = _functions(request, target, out)
-    signature = _write_head(target, student, read_back[None], gates, out, out)
+    signature = _write_head(target, student, read_back[None], gates, out, tokenizer=True)
     for head in heads:
         place = out / HEADS / head.name
         place.mkdir(parents=True)
-        _write_head(target, head.student, read_back[head.name], head.gates, place, out)
+        _write_head(target, head.student, read_back[head.name], head.gates, place, tokenizer=False)
     stored = backend.structure(out / backend.FILE)
     _check_stored_once(stored, signature)
     metrics |= sparsity.in_file(stored, target.backend)
@@ -211,9 +211,9 @@ def _functions(request: ConvertRequest, target: Target, out: Path) -> dict[str |
 
 
 def _write_head(
-    target: Target, student: Artifact, functions: tuple[Function, ...], gates: Gates, place: Path, out: Path
+    target: Target, student: Artifact, functions: tuple[Function, ...], gates: Gates, place: Path, *, tokenizer: bool
 ) -> Signature:
-    """Write the signature of a head and the files beside it; the tokenizer is the model folder's.
+    """Write the signature of a head and the files beside it.
 
     Args:
         target: the file's format and scheme.
@@ -221,7 +221,7 @@ def _write_head(
         functions: read back from the file.
         gates: the head's bounds.
         place: the folder for it: that of the model, or for another head one in it.
-        out: the model folder.
+        tokenizer: whether the tokenizer goes there too; the model folder has it for all heads.
     """
     facts = student.manifest.metrics
     task = tasks.get(student.manifest.params["task"])
@@ -243,7 +243,7 @@ def _write_head(
         parameters=facts["parameters"],
     )
     (place / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    for name in beside_head(student.path, tokenizer=place == out):
+    for name in beside_head(student.path, tokenizer=tokenizer):
         shutil.copyfile(student.path / name, place / name)
     if signature.labels:
         (place / LABELS).write_bytes(label_lines(signature.labels))

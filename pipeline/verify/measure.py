@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline import formats
 from pipeline.convert.model import Model
+from pipeline.errors import ToolchainError
 from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Signature
 from pipeline.formats.structure import Structure
@@ -137,6 +138,7 @@ def measure(
         outputs, padded_outputs = _run(model, reference, natural), _run(model, reference, padded)
         all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
         wrong_ids = _wrong_ids(model, reference)
+    _check_shape(model_folder, outputs, reference)
     flushed = _all_pad_flushed(model_folder, evaluator, lengths)
     sample = [number for number in range(reference.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
@@ -165,6 +167,20 @@ def measure(
         control=single,
         worst_linear=quantised_checkpoint.worst_linear(quantised) if quantised else None,
     )
+
+
+def _check_shape(model_folder: Path, outputs: RowOutputs, reference: Reference) -> None:
+    """Refuse outputs that cannot be compared with the reference's: of another width, or for tokens and not for texts.
+
+    Raises:
+        ToolchainError: they are.
+    """
+    found, expected = (np.shape(one.values) for one in (outputs, reference.outputs))
+    if found != expected:
+        raise ToolchainError(
+            f"{model_folder / signature.SIGNATURE} names functions that give {found[0]} outputs of width {found[1]} on "
+            f"the texts, and {reference.task} gives {expected[0]} of width {expected[1]}: they are another head's."
+        )
 
 
 def _all_pad_flushed(model_folder: Path, evaluator: Evaluator, lengths: Sequence[int]) -> RowOutputs | None:
