@@ -11,7 +11,6 @@ import numpy as np
 
 from pipeline import artifact, tasks
 from pipeline.errors import StudentError
-from pipeline.heads import sentence
 from pipeline.student import stage
 from pipeline.tasks import Task
 
@@ -59,8 +58,7 @@ def encoder_tensors(folder: Path, task: Task) -> dict[str, Any]:
     from pipeline.checkpoint.loading import HEADS, load_checkpoint
 
     parameters = load_checkpoint(folder, task).base_model.named_parameters()
-    heads = {*HEADS, sentence.NAME}
-    return {name: one.detach().numpy() for name, one in parameters if name.split(".")[0] not in heads}
+    return {name: one.detach().numpy() for name, one in parameters if name.split(".")[0] not in HEADS}
 
 
 def difference(student: Mapping[str, Any], head: Mapping[str, Any]) -> str | None:
