@@ -20,12 +20,14 @@ from warm import session
 
 import pipeline
 from pipeline import artifact, formats, tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, InputError, RecipeError
 from pipeline.formats import signature
 from pipeline.formats.signature import HEADS, SIGNATURE
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES, Gates
+from pipeline.student import other_head
 from pipeline.verify import companions
 from pipeline.verify import stage as verify
 from pipeline.verify.record import HeadToVerify, Parity, VerifyRequest, read_parity
@@ -57,7 +59,7 @@ NO_DATA = {"datasets": ["none"]}
 # --- students and files ------------------------------------------------------------------------------------------
 
 
-def write_heads(folder: Path, names: dict[str, str]) -> dict[str, Path]:
+def write_heads(folder: Path, names: dict[str, str], architecture: str = "bert") -> dict[str, Path]:
     """Write a random checkpoint for each head; all have the encoder of the first."""
     import torch
     import transformers
@@ -65,14 +67,15 @@ def write_heads(folder: Path, names: dict[str, str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     encoder: dict[str, Any] = {}
     for name, task in names.items():
-        found[name] = write_student(folder / name, "bert", task, **SIZES)
+        sizes = SIZES if architecture == "bert" else {}
+        found[name] = write_student(folder / name, architecture, task, **sizes)
         model = getattr(transformers, tasks.get(task).auto_class).from_pretrained(found[name])
         encoder = encoder or {key: one for key, one in model.base_model.state_dict().items() if "pooler" not in key}
         model.base_model.load_state_dict(encoder, strict=False)
         torch.manual_seed(seed_of(name))
-        if hasattr(model, "classifier"):
+        if isinstance(classifier := getattr(model, "classifier", None), torch.nn.Linear):
             # Else two heads of one task would be equal.
-            model.classifier.reset_parameters()
+            classifier.reset_parameters()
         model.save_pretrained(found[name])
     return found
 
@@ -262,6 +265,22 @@ def test_a_head_on_another_encoder_is_refused(students: dict[str, Path], tmp_pat
     said = refused(tmp_path, {"main": students["main"], "topic": other})
     assert "head topic: encoder.layer.0.output.dense.weight differs by up to 0.25 in 1 of 32768 elements" in said
     assert "a recipe of its own" in said
+
+
+@pytest.mark.parametrize("architecture", [name for name, row in ARCHITECTURES.items() if not row.headless])
+def test_an_encoder_is_known_again_under_each_task(architecture: str, tmp_path: Path) -> None:
+    names = {task: task for task in ("embedding", "regression", "token_classification", "question_answering")}
+    found = write_heads(tmp_path, names, architecture)
+    encoders = {task: other_head.encoder_tensors(found[task], tasks.get(task)) for task in names}
+    main = encoders["embedding"]
+    assert len(main) > 20
+    assert [other_head.difference(main, one) for one in encoders.values()] == [None] * len(names)
+    last = list(main)[-1]
+    changed = main | {last: main[last] + np.float32(0.5)}
+    assert f"{last} differs by up to 0.5 in {main[last].size} of" in str(other_head.difference(main, changed))
+    fewer = {name: values for name, values in main.items() if name != last}
+    assert other_head.difference(main, fewer) == f"{last} is in only the student's encoder"
+    assert other_head.difference(fewer, main) == f"{last} is in only the head's encoder"
 
 
 def test_a_head_with_another_tokenizer_is_refused(students: dict[str, Path], tmp_path: Path) -> None:
