@@ -148,6 +148,8 @@ def folder_of(model: Path, head: str) -> Path:
 # --- what a file with several heads is ---------------------------------------------------------------------------
 
 
+@pytest.mark.toolchain
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", NAMES)
 def test_each_head_is_judged_by_the_gates_of_its_task(name: str, line: Line) -> None:
     parity = line.parity(name)
@@ -163,6 +165,7 @@ def test_each_head_is_judged_by_the_gates_of_its_task(name: str, line: Line) -> 
         assert ("min_mean_cosine" in gates) == (head == "main")
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", NAMES)
 def test_the_encoder_is_stored_once(name: str, line: Line, alone: dict[str, Line]) -> None:
     backend, scheme = name.split("-")
@@ -182,6 +185,8 @@ def test_the_encoder_is_stored_once(name: str, line: Line, alone: dict[str, Line
         assert own + sum(others) > 2.5 * size
 
 
+@pytest.mark.toolchain
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("name", "head"),
     [
@@ -204,6 +209,7 @@ def vectors(model: Path, *options: str) -> list[NDArray[np.float64]]:
     return [np.array(row["vector"]) for row in outcome.document["predictions"]]
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_have_their_head_s_name_in_front(name: str, line: Line) -> None:
     model = line.model(name)
@@ -215,6 +221,7 @@ def test_functions_have_their_head_s_name_in_front(name: str, line: Line) -> Non
     assert sorted(every) == sorted(name for names in own.values() for name in names)
 
 
+@pytest.mark.toolchain
 def test_a_head_is_opened_by_its_name(line: Line, alone: dict[str, Line]) -> None:
     model = line.model("litert-fp32")
     with pipeline.load(model, head="topic", isolated=False) as opened:
@@ -230,6 +237,7 @@ def test_a_head_is_opened_by_its_name(line: Line, alone: dict[str, Line]) -> Non
         pipeline.load(alone["main"].model("litert-fp32"), head="topic")
 
 
+@pytest.mark.toolchain
 def test_the_command_tells_each_head_s_verdict(line: Line) -> None:
     assert line.model("litert-fp32").is_dir()
     outcome = line.run("verify", "--target", "litert:fp32")
@@ -257,6 +265,7 @@ def refused(folder: Path, students: dict[str, Path]) -> str:
     return outcome.stderr
 
 
+@pytest.mark.toolchain
 def test_a_head_on_another_encoder_is_refused(students: dict[str, Path], tmp_path: Path) -> None:
     def train_a_little(tensors: dict[str, Any]) -> None:
         tensors["bert.encoder.layer.0.output.dense.weight"][3, 5] += 0.25
@@ -267,6 +276,7 @@ def test_a_head_on_another_encoder_is_refused(students: dict[str, Path], tmp_pat
     assert "a recipe of its own" in said
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("architecture", [name for name, row in ARCHITECTURES.items() if not row.headless])
 def test_an_encoder_is_known_again_under_each_task(architecture: str, tmp_path: Path) -> None:
     names = {task: task for task in ("embedding", "regression", "token_classification", "question_answering")}
@@ -283,6 +293,7 @@ def test_an_encoder_is_known_again_under_each_task(architecture: str, tmp_path: 
     assert other_head.difference(fewer, main) == f"{last} is in only the head's encoder"
 
 
+@pytest.mark.toolchain
 def test_a_head_with_another_tokenizer_is_refused(students: dict[str, Path], tmp_path: Path) -> None:
     other = Path(shutil.copytree(students["tags"], tmp_path / "tags"))
     place = other / "tokenizer.json"
@@ -384,6 +395,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Line:
     return Line(recipe_of(folder, {"topic": found["topic"]}, heads=heads, convert={"sequence_lengths": [8, 32]}))
 
 
+@pytest.mark.toolchain
 def test_functions_of_two_heads_that_changed_places_fail_both(twins: Line, tmp_path: Path) -> None:
     model = copied(twins, "litert-fp32", tmp_path / "file")
 
@@ -406,6 +418,7 @@ def test_functions_of_two_heads_that_changed_places_fail_both(twins: Line, tmp_p
         assert any(reason.startswith("head mood: classifier.weight [3, 128]") for reason in parity.reasons)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", SINGLE)
 def test_signatures_of_two_tasks_that_changed_places_are_refused(name: str, line: Line, tmp_path: Path) -> None:
     model = copied(line, name, tmp_path)
@@ -415,6 +428,7 @@ def test_signatures_of_two_tasks_that_changed_places_are_refused(name: str, line
     assert re.search(r"and classification gives \d+ of width 3: they are another head's", parity.reasons[0])
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", SINGLE)
 def test_one_head_s_damaged_weights_fail_that_head(name: str, line: Line, students: Any, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
@@ -436,6 +450,7 @@ def test_one_head_s_damaged_weights_fail_that_head(name: str, line: Line, studen
         assert any(reason.startswith("head topic: ") for reason in whole.reasons)
 
 
+@pytest.mark.toolchain
 def test_a_tensor_that_is_stored_for_each_head_fails(line: Line) -> None:
     """No toolchain here writes such a file, so the copy is made in what was read of one."""
     model = line.model("litert-fp32")
@@ -453,6 +468,7 @@ def test_a_tensor_that_is_stored_for_each_head_fails(line: Line) -> None:
     )
 
 
+@pytest.mark.toolchain
 def test_a_manifest_that_says_something_else_of_a_head_and_a_head_too_many_fail(line: Line, tmp_path: Path) -> None:
     model = copied(line, "litert-fp32", tmp_path)
     manifest = artifact.read_manifest(model)
@@ -464,6 +480,7 @@ def test_a_manifest_that_says_something_else_of_a_head_and_a_head_too_many_fail(
     assert any("heads/spare is nothing that belongs to a model" in reason for reason in parity.reasons)
 
 
+@pytest.mark.toolchain
 def test_a_file_with_a_function_of_no_head_is_not_opened(line: Line, tmp_path: Path) -> None:
     model = copied(line, "litert-fp32", tmp_path)
     shutil.rmtree(model / HEADS / "tags")
