@@ -70,6 +70,8 @@ _BYTES: dict[Stored, float] = {
 }
 _PALETTE_BITS: dict[Stored, int] = {"palette6": 6, "palette4": 4}
 NEWEST_IOS = 18
+FUNCTIONS_FROM_IOS = 18
+"""First release that reads Core ML packages with several functions."""
 _FAR = 0.9
 """Cosine; a scheme that promises less for a worst text is not what one would ship."""
 

@@ -19,7 +19,7 @@ MASKED = -1e4
 """Added to a padded position's score. Finite in fp16, where `finfo.min` becomes -inf and (1 - mask) * -inf is NaN."""
 
 
-_HEADS = (
+HEADS = (
     *("pooler", "classifier", "pre_classifier", "score", "qa_outputs"),
     *("cls", "predictions", "seq_relationship", "sop_classifier", "lm_head"),
     *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
@@ -88,7 +88,7 @@ def _check_left_over(model: Any, names: Iterable[str], checkpoint: str) -> None:
     lost = sorted(
         name
         for name in names
-        if name.removeprefix(prefix).split(".")[0] not in _HEADS and name.split(".")[-1] not in BUFFERS
+        if name.removeprefix(prefix).split(".")[0] not in HEADS and name.split(".")[-1] not in BUFFERS
     )
     if lost:
         raise StudentError(

@@ -403,6 +403,9 @@ def predict(
     multi_label: Annotated[
         bool, typer.Option("--multi-label", help="Decide each of --labels by itself, so that several may be true.")
     ] = False,
+    head: Annotated[
+        str | None, typer.Option(help="Another head of the file, by its name; by default the student's own.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours to show.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
     as_json: AsJson = False,
@@ -415,7 +418,14 @@ def predict(
         if pair is not None or among is not None:
             raise InputError("--labels goes with texts alone; leave --pair and --among out.")
         found = call_in_worker(
-            classify_file, file, text, labels.split(","), template, multi_label=multi_label, threads=threads
+            classify_file,
+            file,
+            text,
+            labels.split(","),
+            template,
+            multi_label=multi_label,
+            threads=threads,
+            head=head,
         )
         document = documents.zero_shot_document(text, found)
         return documents.show(as_json, document, partial(tables.print_zero_shot, text, found))
@@ -425,7 +435,7 @@ def predict(
     texts = [(one, pair) if pair is not None else one for one in text]
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
     predictions, nearest = call_in_worker(
-        predict_file, file, texts, candidates, prompt=prompt, top=top, threads=threads
+        predict_file, file, texts, candidates, prompt=prompt, top=top, threads=threads, head=head
     )
     document = documents.prediction_document(predictions, nearest)
     documents.show(as_json, document, partial(tables.print_predictions, predictions, nearest))

@@ -91,6 +91,9 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
             )
         show(table)
         for name, parity in parities.items():
+            for head, one in parity.heads.items():
+                say(f"{name}, head {head}: {wording.of_head(one)}")
+        for name, parity in parities.items():
             for reason in parity.reasons:
                 # It would read as why a file failed.
                 exempt = reason == EXEMPT and parity.verdict == "failed"

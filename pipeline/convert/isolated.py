@@ -33,7 +33,7 @@ class IsolatedModel:
         """Open a model folder in a new process.
 
         Args:
-            folder: the model folder; its hashes are checked first.
+            folder: the model folder, or that of another head in it; its hashes are checked first.
             threads: threads of the runtime.
             patience_seconds: how long an answer may take before the process is ended.
 
@@ -42,7 +42,7 @@ class IsolatedModel:
             WorkerDied: the runtime crashed or hung on the file.
             ToolchainError: the runtime refuses the file, is absent, or is too old.
         """
-        artifact.load(folder)
+        artifact.load(signature.root(folder))
         self.folder = folder
         self.signature = signature.read(folder)
         handle, name = tempfile.mkstemp(prefix="pocketbert-", suffix=".log")
@@ -106,18 +106,38 @@ class IsolatedModel:
 
 @overload
 def load(
-    path: str | Path, *, threads: int = 1, isolated: None = None, trusted: Sequence[str | Path] = ()
+    path: str | Path,
+    *,
+    threads: int = 1,
+    isolated: None = None,
+    trusted: Sequence[str | Path] = (),
+    head: str | None = None,
 ) -> Model | IsolatedModel: ...
 @overload
 def load(
-    path: str | Path, *, threads: int = 1, isolated: Literal[False], trusted: Sequence[str | Path] = ()
+    path: str | Path,
+    *,
+    threads: int = 1,
+    isolated: Literal[False],
+    trusted: Sequence[str | Path] = (),
+    head: str | None = None,
 ) -> Model: ...
 @overload
 def load(
-    path: str | Path, *, threads: int = 1, isolated: Literal[True], trusted: Sequence[str | Path] = ()
+    path: str | Path,
+    *,
+    threads: int = 1,
+    isolated: Literal[True],
+    trusted: Sequence[str | Path] = (),
+    head: str | None = None,
 ) -> IsolatedModel: ...
 def load(
-    path: str | Path, *, threads: int = 1, isolated: bool | None = None, trusted: Sequence[str | Path] = ()
+    path: str | Path,
+    *,
+    threads: int = 1,
+    isolated: bool | None = None,
+    trusted: Sequence[str | Path] = (),
+    head: str | None = None,
 ) -> Model | IsolatedModel:
     """Open a converted model: in this process if it was made here or is signed by a trusted key, else in its own.
 
@@ -127,6 +147,7 @@ def load(
         isolated: True runs any file in a process of its own, False none. A runtime that crashes on a damaged file then
             raises `WorkerDied`, where it would end this process otherwise.
         trusted: files of public keys; a target of a bundle that one of them signed is opened in this process.
+        head: name of another head of the file, see `[heads.NAME]` of a recipe; None for the student's own.
 
     Raises:
         ArtifactError: the folder is no finished model artifact, was changed, or says of its file what is not so.
@@ -136,10 +157,10 @@ def load(
         WorkerDied: the runtime crashed or hung on a file in a process of its own.
     """
     # A link that leads elsewhere by the time the file is opened leads nowhere new.
-    folder = model_folder(Path(path)).resolve()
+    folder = model_folder(Path(path), head).resolve()
     if isolated:
         return IsolatedModel(folder, threads=threads)
-    found = artifact.load(folder)
+    found = artifact.load(signature.root(folder))
     if isolated is None and not (origin.is_own(found) or _is_signed(found, trusted)):
         return IsolatedModel(folder, threads=threads)
     return open_checked(folder, threads=threads)

@@ -65,14 +65,16 @@ class Model:
         """Open the file of a model folder; `pipeline.load` also checks that nothing in it was changed.
 
         Args:
-            folder: the model folder.
+            folder: the model folder, or that of another head in it.
             threads: threads of the runtime.
             evaluator: what runs the file, if not the backend's first choice on this machine.
         """
         self.folder = folder
         self.signature: Signature = signature.read(folder)
-        self.encoder = Encoder.from_folder(folder, self.signature.max_length)
-        file = folder / self.signature.file
+        # Heads share the file and its tokenizer.
+        root = signature.root(folder)
+        self.encoder = Encoder.from_folder(root, self.signature.max_length)
+        file = root / self.signature.file
         if evaluator:
             self._session = evaluator.load(file, self.signature, threads)
         else:
@@ -244,24 +246,28 @@ def warn_unprompted(signature: Signature, prompt: str | None) -> None:
         warnings.warn(f"{UNPROMPTED} {names}; pass one, or '' if none is meant", stacklevel=3)
 
 
-def load(path: Path, *, threads: int = 1) -> Model:
+def load(path: Path, *, threads: int = 1, head: str | None = None) -> Model:
     """Open a converted model in this process, after its hashes and its signature were checked; see `pipeline.load`."""
-    folder = model_folder(path)
-    artifact.load(folder)
+    folder = model_folder(path, head)
+    artifact.load(signature.root(folder))
     return open_checked(folder, threads=threads)
 
 
 def open_checked(folder: Path, *, threads: int) -> Model:
-    """Open a model folder whose hashes were checked, after its signature was compared with its file."""
+    """Open the folder of a model or a head, its hashes checked, after its signature was compared with its file."""
     opening.check(folder)
     return Model(folder, threads=threads)
 
 
-def model_folder(path: Path) -> Path:
-    """Return the folder of a model, given the folder, its target's folder, or the file in it.
+def model_folder(path: Path, head: str | None = None) -> Path:
+    """Return the folder of a model, or of a head in it, given the folder, its target's folder, or the file in it.
+
+    Args:
+        path: the folder or the file.
+        head: name of another head of the file; None for the student's own, or where `path` is a head's folder.
 
     Raises:
-        InputError: there is nothing that could be a model.
+        InputError: there is nothing that could be a model, or it has no such head.
     """
     # Those of `os.path` answer False for a name that no file system takes; those of `Path` raise.
     if not os.path.exists(path):
@@ -270,10 +276,18 @@ def model_folder(path: Path) -> Path:
         )
     for folder in (path, path / "model", path.parent):
         if os.path.isfile(folder / signature.SIGNATURE):
-            return folder
+            return folder if head is None else _head_folder(signature.root(folder), head)
     raise InputError(
         f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
     )
+
+
+def _head_folder(model: Path, head: str) -> Path:
+    folders = signature.head_folders(model)
+    if head not in folders:
+        exist = f"there are: {', '.join(folders)}" if folders else "it has none but the student's own"
+        raise InputError(f"{model} has no head {head!r}; {exist}. A recipe names heads in [heads.NAME].")
+    return folders[head]
 
 
 # --- predict, with the texts near an embedding -----------------------------------------------------------------------
@@ -335,6 +349,7 @@ def predict_file(
     prompt: str | None,
     top: int,
     threads: int,
+    head: str | None = None,
 ) -> tuple[list[Prediction], list[list[NearText]] | None]:
     """Load a model, predict, and for embeddings look for near texts: the work of `pocketbert predict`, in a worker.
 
@@ -342,7 +357,7 @@ def predict_file(
         PipelineError: see `pipeline.load` and `Model.predict`.
         InputError: candidates were given, and the model gives no embeddings.
     """
-    model = load(file, threads=threads)
+    model = load(file, threads=threads, head=head)
     predictions = model.predict(texts, prompt)
     if model.signature.output_kind == "embedding":
         return predictions, nearest(model, predictions, among or everyday_sentences(), prompt=prompt, top=top)
@@ -354,14 +369,21 @@ def predict_file(
 
 
 def classify_file(
-    file: Path, texts: Sequence[str], labels: Sequence[str], template: str | None, *, multi_label: bool, threads: int
+    file: Path,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    template: str | None,
+    *,
+    multi_label: bool,
+    threads: int,
+    head: str | None = None,
 ) -> list[dict[str, float]]:
     """Load a model and classify texts by labels of one's own: the work of `pocketbert predict --labels`, in a worker.
 
     Raises:
         PipelineError: see `pipeline.load` and `Model.zero_shot`.
     """
-    with load(file, threads=threads) as model:
+    with load(file, threads=threads, head=head) as model:
         wanted = zero_shot.TEMPLATE if template is None else template
         return [model.zero_shot(text, labels, wanted, multi_label=multi_label) for text in texts]
 

@@ -38,17 +38,20 @@ def check(folder: Path) -> None:
 
 
 def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
-    """Yield the differences between a model folder and its signature, the cheapest checks first."""
+    """Yield the differences between the folder of a model or a head and its signature, the cheapest checks first."""
+    root = signature.root(folder)
     backend = formats.get(claimed.backend)
     if claimed.file != backend.FILE:
         yield f"file: {_short(claimed.file)}, where a file of {claimed.backend} is called {backend.FILE!r}"
     yield from _wrong_runtime(claimed)
     yield from _wrong_padding(folder, claimed.pad_token_id)
-    file = folder / claimed.file
+    file = root / claimed.file
     if not file.exists():
         yield f"file: {claimed.file} does not exist"
     found = backend.inspect(file)
-    yield from _differences(claimed.functions, found)
+    yield from _without_head(root, found)
+    names = [function.name for function in claimed.functions]
+    yield from _differences(claimed.functions, tuple(one for one in found if one.name in names))
     held = file_bytes(file)
     if claimed.parameters > _PARAMETERS_PER_BYTE * held:
         yield f"parameters: {_short(claimed.parameters)}, which a file of {held:,} bytes cannot hold"
@@ -79,6 +82,14 @@ def _wrong_padding(folder: Path, padding: int) -> Iterator[str]:
         raise ArtifactError(f"{path} cannot be read: {why}. Make the target again.") from error
     if not isinstance(rows, int) or padding >= rows:
         yield f"pad_token_id: {_short(padding)}, where config.json has vocab_size {_short(rows)}"
+
+
+def _without_head(root: Path, found: tuple[Function, ...]) -> Iterator[str]:
+    """Yield a function of the file that the signature of no head has, or of several."""
+    known = [one.name for one in signature.read(root).functions]
+    known += [one.name for place in signature.head_folders(root).values() for one in signature.read(place).functions]
+    if sorted(known) != sorted(one.name for one in found):
+        yield f"functions: {_short(known)}, and the file has {_short([one.name for one in found])}"
 
 
 def _differences(claimed: tuple[Function, ...], found: tuple[Function, ...]) -> Iterator[str]:

@@ -4,9 +4,10 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import TOKENIZER_FILES, Source
 from pipeline.convert.model import Model
 from pipeline.errors import ToolchainError
-from pipeline.formats import ConvertRequest, sparsity
-from pipeline.formats.signature import SIGNATURE, Signature
+from pipeline.formats import ConvertRequest, OtherHead, sparsity
+from pipeline.formats.signature import HEADS, SIGNATURE, Function, Signature, head_folders
 from pipeline.formats.structure import Structure
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import Gates
@@ -48,8 +49,22 @@ def targets(recipe: Recipe) -> list[Target]:
     return [Target(backend, scheme) for backend, section in recipe.targets.items() for scheme in section.schemes]
 
 
-def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, Any]:
-    """Return the parameters of the key of a model folder, besides the student and the tools."""
+@dataclass(frozen=True)
+class HeadToConvert:
+    """Another head that a file gets beside the student's own."""
+
+    name: str
+    student: Artifact
+    """Its checkpoint, see `pipeline.student.other_head`."""
+    gates: Gates
+    """The bounds whose row bounds become its golden rows' tolerance."""
+
+
+def order_params(
+    recipe: Recipe, target: Target, source: Source, heads: Mapping[str, Source] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the parameters of the key of a model folder, besides the student, the heads' checkpoints and the tools."""
+    of_heads = {name: order_params(recipe.of_head(name), target, head) for name, head in heads.items()}
     gates = recipe.gates(target.scheme)
     params: dict[str, Any] = {
         "backend": target.backend,
@@ -66,7 +81,7 @@ def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, An
         params["tokenizer_binary"] = binary.VERSION
     if (ios := recipe.minimum_ios(target.backend)) is not None:
         params["minimum_ios"] = ios
-    return params
+    return params | ({"heads": of_heads} if of_heads else {})
 
 
 def make(
@@ -78,6 +93,7 @@ def make(
     quantised: Path | None,
     gates: Gates,
     out: Path,
+    heads: Sequence[HeadToConvert] = (),
 ) -> dict[str, Any]:
     """Convert a student, add the files that an app needs, and run the converted file once. Runs in a worker.
 
@@ -90,12 +106,12 @@ def make(
         quantised: the checkpoint that `pipeline.quantize` made from the student for the scheme, if there is one.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
+        heads: other heads for the same file.
 
     Returns:
         Size, op counts, seconds and peak memory of the conversion.
     """
     backend = formats.get(target.backend)
-    student_metrics = student.manifest.metrics
     started = time.perf_counter()
     request = ConvertRequest(
         student=quantised or student.path,
@@ -105,17 +121,24 @@ def make(
         minimum_ios=minimum_ios,
         base=base / backend.FILE if base else None,
         metadata=metadata(student.manifest, target),
-        labels=tuple(student_metrics["labels"]) if student_metrics["labels"] else None,
+        labels=_labels(student),
+        heads={head.name: OtherHead(head.student.path, head.student.manifest.params["task"]) for head in heads},
     )
     metrics = backend.convert(request, out)
     seconds = time.perf_counter() - started
-    signature = _signature(request, target, student_metrics, out)
-    (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _add_companions(student.path, signature, gates, out)
+    read_back = _functions(request, target, out)
+    signature = _write_head(target, student, read_back[None], gates, out, tokenizer=True)
+    for head in heads:
+        place = out / HEADS / head.name
+        place.mkdir(parents=True)
+        _write_head(target, head.student, read_back[head.name], head.gates, place, tokenizer=False)
     stored = backend.structure(out / backend.FILE)
     _check_stored_once(stored, signature)
     metrics |= sparsity.in_file(stored, target.backend)
-    _try_once(signature, out)
+    for folder in (out, *head_folders(out).values()):
+        _try_once(folder)
+    if heads:
+        metrics["heads"] = {head.name: head_facts(head.student.manifest) for head in heads}
     metrics |= {
         **figures(target.backend, out / backend.FILE, stored),
         "convert_seconds": round(seconds, 1),
@@ -156,50 +179,102 @@ def metadata(student: Manifest, target: Target) -> dict[str, str]:
     }
 
 
-def _signature(request: ConvertRequest, target: Target, student_metrics: dict[str, Any], out: Path) -> Signature:
-    """Read the functions back from the file, and check their outputs against the task's."""
+def head_facts(student: Manifest) -> dict[str, Any]:
+    """Return the facts on another head that a model folder's manifest states."""
+    return {
+        "task": student.params["task"],
+        "licence": student.params["licence"],
+        "own_parameters": student.metrics["own_parameters"],
+    }
+
+
+def _labels(student: Artifact) -> tuple[str, ...] | None:
+    labels = student.manifest.metrics["labels"]
+    return tuple(labels) if labels else None
+
+
+def _functions(request: ConvertRequest, target: Target, out: Path) -> dict[str | None, tuple[Function, ...]]:
+    """Read each head's functions back from the file, and check their names and outputs; None is the student's own."""
     backend = formats.get(target.backend)
-    functions = backend.inspect(out / backend.FILE)
-    expected = set(tasks.get(request.task).output_names)
-    for function in functions:
-        names = {tensor.name for tensor in function.outputs}
-        if names != expected:
-            raise ToolchainError(
-                f"{backend.TITLE} wrote outputs {sorted(names)} in {function.name}; expected were {sorted(expected)}."
-            )
-    return Signature(
+    found = {function.name: function for function in backend.inspect(out / backend.FILE)}
+    asked = {head: backend.function_names(request, head) for head, _ in request.every_head()}
+    names = sorted(name for some in asked.values() for name in some)
+    if sorted(found) != names:
+        raise ToolchainError(f"{backend.TITLE} wrote functions {sorted(found)}; expected were {names}.")
+    for head, own in request.every_head():
+        expected = set(tasks.get(own.task).output_names)
+        for function in (found[name] for name in asked[head]):
+            outputs = {tensor.name for tensor in function.outputs}
+            if outputs != expected:
+                raise ToolchainError(
+                    f"{backend.TITLE} wrote outputs {sorted(outputs)} in {function.name}; expected were "
+                    f"{sorted(expected)}."
+                )
+    return {head: tuple(found[name] for name in some) for head, some in asked.items()}
+
+
+def _write_head(
+    target: Target, student: Artifact, functions: tuple[Function, ...], gates: Gates, place: Path, *, tokenizer: bool
+) -> Signature:
+    """Write the signature of a head and the files beside it.
+
+    Args:
+        target: the file's format and scheme.
+        student: the head's checkpoint.
+        functions: read back from the file.
+        gates: the head's bounds.
+        place: the folder for it: that of the model, or for another head one in it.
+        tokenizer: whether the tokenizer goes there too; the model folder has it for all heads.
+    """
+    facts = student.manifest.metrics
+    task = tasks.get(student.manifest.params["task"])
+    signature = Signature(
         backend=target.backend,
         scheme=target.scheme,
-        task=request.task,
-        output_kind=tasks.get(request.task).output_kind,
-        file=backend.FILE,
+        task=task.name,
+        output_kind=task.output_kind,
+        file=formats.get(target.backend).FILE,
         minimum_runtime=formats.minimum_runtime(target.backend, target.scheme),
-        pad_token_id=student_metrics["pad_token_id"],
-        labels=request.labels,
-        prompts=student_metrics["prompts"],
-        default_prompt=student_metrics["default_prompt"],
-        include_prompt=student_metrics["include_prompt"],
-        activation=student_metrics["activation"],
-        thresholds=student_metrics["thresholds"],
+        pad_token_id=facts["pad_token_id"],
+        labels=_labels(student),
+        prompts=facts["prompts"],
+        default_prompt=facts["default_prompt"],
+        include_prompt=facts["include_prompt"],
+        activation=facts["activation"],
+        thresholds=facts["thresholds"],
         functions=functions,
-        parameters=student_metrics["parameters"],
+        parameters=facts["parameters"],
     )
-
-
-def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path) -> None:
-    """Write tokenizer, its binary form where it is large, config, labels and golden rows beside the file."""
-    for name in ("config.json", *TOKENIZER_FILES):
-        if (student / name).is_file():
-            shutil.copyfile(student / name, out / name)
-    binary.write(out)
+    (place / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    for name in beside_head(student.path, tokenizer=tokenizer):
+        shutil.copyfile(student.path / name, place / name)
+    if tokenizer:
+        binary.write(place)
     if signature.labels:
-        (out / LABELS).write_bytes(label_lines(signature.labels))
-    golden.write_for_target(student, out, gates)
+        (place / LABELS).write_bytes(label_lines(signature.labels))
+    golden.write_for_target(student.path, place, gates)
+    return signature
+
+
+def beside_head(student: Path, *, tokenizer: bool) -> list[str]:
+    """Return the names of the files that the folder of a head has as the head's checkpoint has them."""
+    names = ("config.json", *(TOKENIZER_FILES if tokenizer else ()))
+    return [name for name in names if (student / name).is_file()]
 
 
 def label_lines(labels: Sequence[str]) -> bytes:
     """Return the content of `labels.txt`: apps split it at line feeds, and at nothing else."""
     return "".join(f"{label}\n" for label in labels).encode()
+
+
+def repeated(found: Structure) -> list[list[str]]:
+    """Return the names of large constants that a file holds several times, those of equal ones together."""
+    copies: dict[str, list[str]] = {}
+    for constant in found.constants:
+        # Tables of equal numbers, such as zeros, may well be there twice.
+        if constant.values.size >= _LARGE and constant.values.min() < constant.values.max():
+            copies.setdefault(f"{constant.values.size} {content_digest(constant.values)}", []).append(constant.name)
+    return [names for names in copies.values() if len(names) > 1]
 
 
 def _check_stored_once(found: Structure, signature: Signature) -> None:
@@ -208,24 +283,21 @@ def _check_stored_once(found: Structure, signature: Signature) -> None:
     Raises:
         ToolchainError: some are there more than once; the message names them.
     """
-    copies: dict[str, list[str]] = {}
-    for constant in found.constants:
-        # Tables of equal numbers, such as zeros, may well be there twice.
-        if constant.values.size >= _LARGE and constant.values.min() < constant.values.max():
-            copies.setdefault(f"{constant.values.size} {content_digest(constant.values)}", []).append(constant.name)
-    repeated = [names for names in copies.values() if len(names) > 1]
-    if repeated:
+    copies = repeated(found)
+    if copies:
         stored = sum(constant.values.size for constant in found.constants)
-        shown = "; ".join(f"{names[0]} {len(names)} times" for names in repeated[:3])
+        shown = "; ".join(f"{names[0]} {len(names)} times" for names in copies[:3])
         raise ToolchainError(
             f"{signature.file} holds {stored / 1e6:.1f} million numbers for {signature.parameters / 1e6:.1f} million "
-            f"parameters: {len(repeated)} tensors are stored more than once, {shown}. A shared layer has come apart."
+            f"parameters: {len(copies)} tensors are stored more than once, {shown}. A shared layer has come apart, or "
+            "the encoder of several heads."
         )
 
 
-def _try_once(signature: Signature, out: Path) -> None:
-    """Load the file and run every function: in its real runtime, or Core ML's in the interpreter."""
-    with Model(out) as model:
+def _try_once(folder: Path) -> None:
+    """Load the file and run every function of a head: in its real runtime, or Core ML's in the interpreter."""
+    with Model(folder) as model:
+        signature = model.signature
         row = model.encoder.encode("Does it run?")
         for function in signature.functions:
             length = max(function.min_length, min(len(row), function.max_length))

@@ -10,8 +10,8 @@ import importlib.metadata
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -32,6 +32,15 @@ Outputs = dict[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
+class OtherHead:
+    """Another head of a file, on an encoder whose tensors equal the student's."""
+
+    student: Path
+    """Folder in Hugging Face layout."""
+    task: str
+
+
+@dataclass(frozen=True)
 class ConvertRequest:
     """The inputs of a backend's `convert`."""
 
@@ -48,6 +57,14 @@ class ConvertRequest:
     metadata: Mapping[str, str]
     """Author, licence, source and summary, for formats that store such metadata."""
     labels: tuple[str, ...] | None
+    heads: Mapping[str, OtherHead] = field(default_factory=dict)
+    """Other heads, by name; each has functions of its own in the file."""
+
+    def every_head(self) -> "Iterator[tuple[str | None, ConvertRequest]]":
+        """Yield a request for each head of the file, with the head's name: the student's own first, as None."""
+        yield None, replace(self, heads={})
+        for name, head in self.heads.items():
+            yield name, replace(self, student=head.student, task=head.task, labels=None, heads={})
 
 
 class Session(Protocol):
@@ -141,8 +158,16 @@ class Backend(Protocol):
         Empty if the file cannot tell, so that `convert` has to report them.
         """
 
-    def structure(self, file: Path) -> Structure:
-        """Read back the constants and attributes that can be compared with the checkpoint without running the file."""
+    def structure(self, file: Path, functions: Collection[str] | None = None) -> Structure:
+        """Read back the constants and attributes that can be compared with the checkpoint without running the file.
+
+        Args:
+            file: the file.
+            functions: only what these functions read and compute; None for the whole file.
+        """
+
+    def function_names(self, request: ConvertRequest, head: str | None) -> tuple[str, ...]:
+        """Return the names of a head's functions in a request's file, shortest first; None is the student's own."""
 
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
         """Open a file in its real runtime, or in its substitute on this machine."""

@@ -4,10 +4,11 @@ import functools
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pipeline.errors import ArtifactError
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
@@ -16,7 +17,7 @@ _ERRORS = (
 """Errors that reading a damaged file raises. pydantic's and Unicode's errors are ValueErrors."""
 
 
-def checked(read: Callable[[Path], _T]) -> Callable[[Path], _T]:
+def checked(read: Callable[Concatenate[Path, _P], _T]) -> Callable[Concatenate[Path, _P], _T]:
     """Decorate a reader of files, so that errors of reading become `ArtifactError`.
 
     Raises:
@@ -24,9 +25,9 @@ def checked(read: Callable[[Path], _T]) -> Callable[[Path], _T]:
     """
 
     @functools.wraps(read)
-    def reading(file: Path) -> _T:
+    def reading(file: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
-            return read(file)
+            return read(file, *args, **kwargs)
         except _ERRORS as error:
             said = (str(error).strip().splitlines() or [""])[0]
             raise ArtifactError(

@@ -15,6 +15,8 @@ from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.text.prompts import Prompts
 
 SIGNATURE = "signature.json"
+HEADS = "heads"
+"""Folder in a model folder with a folder for each other head of the file: its signature, golden rows and labels."""
 _LARGEST_BYTES = 1 << 20
 _LONGEST = 1 << 16
 """Most tokens of a row; encoders of today take 8,192."""
@@ -116,6 +118,23 @@ class Signature(_Frozen):
         """Return the function that runs at exactly this length, or None."""
         fitting = (f for f in self.functions if f.min_length <= length <= f.max_length)
         return next(fitting, None)
+
+
+def prefixed(name: str, head: str | None) -> str:
+    """Return the name of a head's function in a file; the student's own head, None, has the plain name."""
+    return name if head is None else f"{head}_{name}"
+
+
+def root(folder: Path) -> Path:
+    """Return the folder with the file and the tokenizer: the model folder, also where `folder` is a head's in it."""
+    above = folder.parent.parent
+    return above if folder.parent.name == HEADS and (above / SIGNATURE).is_file() else folder
+
+
+def head_folders(model: Path) -> dict[str, Path]:
+    """Return the folders of the other heads of a model folder, by the heads' names."""
+    place = model / HEADS
+    return {one.name: one for one in sorted(place.iterdir()) if one.is_dir()} if place.is_dir() else {}
 
 
 def read(folder: Path) -> Signature:

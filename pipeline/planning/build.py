@@ -41,8 +41,8 @@ from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, QuantizeTr
 from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
-from pipeline.schemes import SCHEMES
-from pipeline.student import golden, reference, thresholds
+from pipeline.schemes import SCHEMES, Gates
+from pipeline.student import golden, other_head, reference, thresholds
 from pipeline.student import stage as student
 from pipeline.student.thresholds import Calibration
 from pipeline.text.bundled import everyday_sentences
@@ -76,6 +76,8 @@ class _Files:
     targets: list[Target]
     thorough: bool = False
     student: Node | None = None
+    heads: dict[str, Node] = field(default_factory=dict)
+    """The checkpoints of the other heads, laid out like a student, by the heads' names."""
     models: dict[Target, Node] = field(default_factory=dict)
     parities: dict[Target, Node] = field(default_factory=dict)
     texts: list[Unlabelled] = field(default_factory=list)
@@ -145,16 +147,18 @@ def _beside(request: Request) -> list[_Files]:
 
 def _check_data(files: _Files) -> None:
     """Read the labelled datasets before any work, so that missing or malformed data and other labels fail early."""
-    task, choice = tasks.get(files.recipe.task), files.branch.datasets
-    usable, _ = reference.chosen_datasets(task, choice)
-    for dataset in usable:
-        misfit = reference.misfit_of(dataset, task, files.branch.end.source.labels) if choice else None
-        if misfit:
-            raise InputError(
-                f"dataset {dataset.name} does not fit the checkpoint: {misfit}. Name another one in verify.datasets, "
-                'or ["none"] to go without a task metric.'
-            )
-        dataset.load()
+    for branch in (files.branch, *files.branch.heads.values()):
+        task, choice = tasks.get(branch.recipe.task), branch.datasets
+        usable, _ = reference.chosen_datasets(task, choice)
+        for dataset in usable:
+            misfit = reference.misfit_of(dataset, task, branch.end.source.labels) if choice else None
+            if misfit:
+                key = "verify.datasets" if branch.head is None else f"heads.{branch.head}.datasets"
+                raise InputError(
+                    f"dataset {dataset.name} does not fit the checkpoint: {misfit}. Name another one in {key}, "
+                    'or ["none"] to go without a task metric.'
+                )
+            dataset.load()
 
 
 def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
@@ -168,7 +172,8 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
     if depth < STAGES.index("student"):
         return
     files.student = _student(files.branch)
-    graph.include(files.student)
+    files.heads = {name: _other_head(head, files.student) for name, head in files.branch.heads.items()}
+    graph.include(files.student, *files.heads.values())
     if depth < STAGES.index("convert"):
         return
     for target in files.targets:
@@ -209,6 +214,33 @@ def make_student(
 ) -> dict[str, Any]:
     """Lay a student out; the function of a `student` node. See `student.make`."""
     return student.make(source, task, says_what_it_is, out, calibration)
+
+
+def _other_head(branch: Branch, main: Node) -> Node:
+    """Return the node of another head's checkpoint, which has to have the student's encoder."""
+    recipe, end = branch.recipe, branch.end
+    assert branch.head
+    params = student.order_params(recipe, end.source)
+    node = Node(
+        recipe=recipe.name,
+        name="student",
+        place="student",
+        stage="head",
+        version=student.VERSION + other_head.VERSION,
+        params=params | {"head": branch.head},
+        inputs={"student": main, "source": end.input},
+        tools=main.tools,
+        function=other_head.make,
+        arguments=(Input("student"), branch.head, Input("source"), recipe.task, params["published"]),
+        estimate=Estimate(12, end.source.weights_bytes),
+        inexact_files=(golden.GOLDEN,),
+    )
+    return _placed(branch, node)
+
+
+def _placed(branch: Branch, node: Node) -> Node:
+    """Return a node with the name and the place that it has for another head."""
+    return replace(node, name=branch.label(node.name), place=branch.place(node.place))
 
 
 def reference_node(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
@@ -312,7 +344,7 @@ def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: Quan
 def _convert(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, formats.get(target.backend)
     assert files.student
-    inputs: dict[str, Node] = {"student": files.student}
+    inputs: dict[str, Node] = {"student": files.student, **_by_head(files.heads)}
     quantised = _quantise(files, target.scheme)
     if quantised:
         inputs["quantised"] = quantised
@@ -328,25 +360,39 @@ def _convert(files: _Files, target: Target) -> Node:
         Input("base") if "base" in inputs else None,
         Input("quantised") if "quantised" in inputs else None,
         recipe.gates(target.scheme),
+        [
+            (name, Input(_BY_HEAD.format(name)), branch.recipe.gates(target.scheme))
+            for name, branch in files.branch.heads.items()
+        ],
     )
+    sources = {name: branch.end.source for name, branch in files.branch.heads.items()}
     return Node(
         recipe=recipe.name,
         name=f"convert {target}",
         place=f"{target}/model",
         stage="convert",
         version=convert.VERSION,
-        params=convert.order_params(recipe, target, files.branch.end.source),
+        params=convert.order_params(recipe, target, files.branch.end.source, sources),
         inputs=inputs,
         tools=versions(*backend.DISTRIBUTIONS),
         function=convert_file,
         arguments=arguments,
         estimate=Estimate(
-            _convert_seconds(weights, target, made_from_base="base" in inputs),
+            _convert_seconds(weights, target, made_from_base="base" in inputs) * (1 + len(sources)),
             int(weights / 4 * SCHEMES[target.scheme].weight_bytes),
             2_000_000_000 + 4 * weights,
         ),
         worker=f"convert-{target.backend}",
     )
+
+
+_BY_HEAD = "student of {}"
+"""Name of an input that is another head's checkpoint, by the head's name."""
+
+
+def _by_head(heads: Mapping[str, Node], names: str = _BY_HEAD) -> dict[str, Node]:
+    """Return nodes of other heads as the inputs of a node."""
+    return {names.format(name): node for name, node in heads.items()}
 
 
 def _convert_again(files: _Files, target: Target) -> Node:
@@ -368,11 +414,13 @@ def convert_file(
     ios: int | None,
     base: Path | None,
     quantised: Path | None,
-    gates: Any,
+    gates: Gates,
+    heads: Sequence[tuple[str, Path, Gates]],
     out: Path,
 ) -> dict[str, Any]:
     """Convert one target; the function of a `convert` node. See `convert.make`."""
-    return convert.make(opened(laid_out), target, lengths, ios, base, quantised, gates, out)
+    others = [convert.HeadToConvert(name, opened(folder), of_head) for name, folder, of_head in heads]
+    return convert.make(opened(laid_out), target, lengths, ios, base, quantised, gates, out, others)
 
 
 def opened(folder: Path) -> Artifact:
@@ -406,6 +454,15 @@ def _verify(files: _Files, target: Target) -> Node:
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
     longest = recipe.lengths(target.backend)[-1]
+    heads = {
+        name: replace(request, gates=branch.recipe.gates(target.scheme)) for name, branch in files.branch.heads.items()
+    }
+    if heads:
+        params["heads"] = {name: {"gates": of_head.gates.model_dump()} for name, of_head in heads.items()}
+    references = {
+        name: _placed(branch, reference_node(branch.recipe, files.heads[name], branch.datasets, longest))
+        for name, branch in files.branch.heads.items()
+    }
     again = {"again": _convert_again(files, target)} if files.thorough else {}
     return Node(
         recipe=recipe.name,
@@ -420,9 +477,11 @@ def _verify(files: _Files, target: Target) -> Node:
             "reference": reference_node(recipe, files.student, files.branch.datasets, longest),
             **({"quantised": quantised} if quantised else {}),
             **again,
+            **_by_head(files.heads),
+            **_by_head(references, _REFERENCE_BY_HEAD),
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
-        function=verify.make,
+        function=verify_file,
         arguments=(
             Input("model"),
             Input("student"),
@@ -430,12 +489,51 @@ def _verify(files: _Files, target: Target) -> Node:
             Input("reference"),
             Input("again") if again else None,
             request,
+            [
+                (name, Input(_BY_HEAD.format(name)), Input(_REFERENCE_BY_HEAD.format(name)), of_head)
+                for name, of_head in heads.items()
+            ],
         ),
-        estimate=Estimate(20, 200_000),
+        estimate=Estimate(20 * (1 + len(heads)), 200_000),
         worker=f"verify-{target.backend}",
         threads=1,
-        when_it_dies=verify.record_crash,
+        when_it_dies=record_crash,
     )
+
+
+_REFERENCE_BY_HEAD = "reference of {}"
+_HeadInputs = Sequence[tuple[str, Path, Path, verify.VerifyRequest]]
+
+
+def verify_file(
+    model: Path,
+    laid_out: Path,
+    quantised: Path | None,
+    reference_folder: Path,
+    again: Path | None,
+    request: verify.VerifyRequest,
+    heads: _HeadInputs,
+    out: Path,
+) -> dict[str, Any]:
+    """Judge one target; the function of a `verify` node. See `verify.make`."""
+    others = [verify.HeadToVerify(*one) for one in heads]
+    return verify.make(model, laid_out, quantised, reference_folder, again, request, out, others)
+
+
+def record_crash(
+    crash: str,
+    model: Path,
+    laid_out: Path,
+    quantised: Path | None,
+    reference_folder: Path,
+    again: Path | None,
+    request: verify.VerifyRequest,
+    heads: _HeadInputs,
+    out: Path,
+) -> dict[str, Any]:
+    """Judge a target whose file took its process down. See `verify.record_crash`."""
+    others = [verify.HeadToVerify(*one) for one in heads]
+    return verify.record_crash(crash, model, laid_out, quantised, reference_folder, again, request, out, others)
 
 
 # --- times and the report -----------------------------------------------------------------------------------------

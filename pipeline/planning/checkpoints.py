@@ -61,6 +61,10 @@ class Branch:
     file: Path
     before: "dict[str, Branch]" = field(default_factory=dict)
     """The recipes that this one depends on, by the `recipe:NAME` that names them."""
+    heads: "dict[str, Branch]" = field(default_factory=dict)
+    """The checkpoints of the recipe's other heads, by name."""
+    head: str | None = None
+    """The name of the head whose checkpoint this is; None for the student itself."""
     named: Checkpoint | None = None
     """The checkpoint that `student.source` names."""
     trained: Checkpoint | None = None
@@ -86,8 +90,16 @@ class Branch:
     def every(self) -> "Iterator[Branch]":
         """Yield the branch and all branches that it depends on."""
         yield self
-        for one in self.before.values():
+        for one in (*self.before.values(), *self.heads.values()):
             yield from one.every()
+
+    def place(self, name: str) -> str:
+        """Return the place of a view in the recipe's folder; a head's lies in `heads/NAME`."""
+        return name if self.head is None else f"heads/{self.head}/{name}"
+
+    def label(self, name: str) -> str:
+        """Return the name of a node in plans and progress."""
+        return name if self.head is None else f"{name} of {self.head}"
 
 
 def recipe_sources(recipe: Recipe) -> list[str]:
@@ -126,6 +138,8 @@ def branch_for(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = 
                 f"what it begins with: {parsed.student.source!r}."
             )
         result.before[place] = branch_for(parsed, other, waiting)
+    for name in recipe.heads:
+        result.heads[name] = replace(branch_for(recipe.of_head(name), file, waiting), head=name)
     return result
 
 
@@ -204,10 +218,21 @@ def prepare(
                 last: StageName = "compress" if compress.stages(one.recipe) else "train"
                 prepare(one, last, finished, root=False, tries=tries)
         _prepare(branch, last_stage, finished, tries=tries)
+        for name, head in branch.heads.items() if last_stage not in ("train", "compress") else ():
+            _prepare_head(name, head, last_stage, finished)
     except PipelineError as error:
         if root:
             raise
         raise type(error)(f"recipe {branch.recipe.name}: {error}") from error
+
+
+def _prepare_head(name: str, head: Branch, last_stage: StageName, finished: FinishedCheckpoints) -> None:
+    """Prepare the checkpoint of another head; its errors name the head, and the key where it has another one."""
+    try:
+        prepare(head, last_stage, finished)
+    except PipelineError as error:
+        said = str(error).replace("student.pooling", f"heads.{name}.pooling")
+        raise type(error)(f"head {name}: {said}") from error
 
 
 def _prepare(branch: Branch, last_stage: StageName, finished: FinishedCheckpoints, *, tries: bool) -> None:
@@ -251,8 +276,8 @@ def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
     section, task = branch.recipe.student, tasks.get(branch.recipe.task)
     node = Node(
         recipe=branch.recipe.name,
-        name="assemble",
-        place="assembled",
+        name=branch.label("assemble"),
+        place=branch.place("assembled"),
         stage="assemble",
         version=assemble.VERSION,
         params={

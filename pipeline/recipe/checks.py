@@ -9,6 +9,7 @@ from pipeline.recipe.schema import Recipe, TargetSection
 from pipeline.runtimes import minimum_refusal
 from pipeline.schemes import (
     BACKENDS,
+    FUNCTIONS_FROM_IOS,
     NEWEST_IOS,
     SCHEMES,
     UNSUPPORTED,
@@ -21,6 +22,7 @@ from pipeline.tasks import Task
 
 RESERVED = ("store",)
 """Folders that lie beside those of recipes."""
+_CHANGE_THE_ENCODER = ("train", "head", "start", "vocabulary", "prune", "factorise", "share", "distil")
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
 _CHOICES = {"min_agreement", "max_kl"}
 _UNMEASURED: dict[OutputKind, set[str]] = {
@@ -40,6 +42,24 @@ def check(recipe: Recipe) -> None:
         raise RecipeError(
             f"name = {recipe.name!r}: the build folder has a folder of its own of this name; choose another."
         )
+    _check_judging(recipe)
+    if "max_cosine_drop" in recipe.regression.model_fields_set and _kind(recipe) != "embedding":
+        raise RecipeError(
+            f"regression.max_cosine_drop: task {recipe.task} gives {_kind(recipe)}, which has no cosine; "
+            "regression.max_sqnr_drop_db bounds it."
+        )
+    for backend, section in recipe.targets.items():
+        _check_target(backend, section, recipe.minimum_ios(backend) or NEWEST_IOS)
+    if recipe.heads:
+        _check_other_heads(recipe)
+
+
+def _kind(recipe: Recipe) -> OutputKind:
+    return tasks.get(recipe.task).output_kind
+
+
+def _check_judging(recipe: Recipe) -> None:
+    """Refuse gates and datasets that do not exist for the recipe's task."""
     task = tasks.get(recipe.task)
     for scheme, gates in recipe.verify.gates.items():
         key = f"verify.gates.{scheme}"
@@ -48,11 +68,6 @@ def check(recipe: Recipe) -> None:
                 f"{key}: no format supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
             )
         _check_gates(gates, task, key)
-    if "max_cosine_drop" in recipe.regression.model_fields_set and task.output_kind != "embedding":
-        raise RecipeError(
-            f"regression.max_cosine_drop: task {task.name} gives {task.output_kind}, which has no cosine; "
-            "regression.max_sqnr_drop_db bounds it."
-        )
     known = (*task.datasets, "none")
     for dataset in recipe.verify.datasets or ():
         if dataset not in known:
@@ -62,8 +77,38 @@ def check(recipe: Recipe) -> None:
     if "none" in (recipe.verify.datasets or ()) and len(recipe.verify.datasets or ()) > 1:
         others = ", ".join(name for name in recipe.verify.datasets or () if name != "none")
         raise RecipeError(f"verify.datasets: 'none' stands alone, and {others} is there too; take one of them out.")
+
+
+def _check_other_heads(recipe: Recipe) -> None:
+    """Refuse other heads with what would change the encoder for the student's own head alone."""
+    for name in _CHANGE_THE_ENCODER:
+        if getattr(recipe, name) is not None:
+            raise RecipeError(
+                f"[{name}] and [heads]: it changes the student's encoder, and the heads' checkpoints have the one "
+                "that was there before. Do it in a recipe of its own, fit the heads on the encoder that comes out, and "
+                "name that one here: student.source = 'recipe:NAME'."
+            )
     for backend, section in recipe.targets.items():
-        _check_target(backend, section, recipe.minimum_ios(backend) or NEWEST_IOS)
+        ios = recipe.minimum_ios(backend)
+        if ios is not None and ios < FUNCTIONS_FROM_IOS:
+            raise RecipeError(
+                f"targets.{backend}.minimum_ios = {ios} and [heads]: a package has one function below iOS "
+                f"{FUNCTIONS_FROM_IOS}, and each head is one. Set {FUNCTIONS_FROM_IOS}, or leave the heads out."
+            )
+        for scheme in section.schemes:
+            row = SCHEMES[scheme]
+            if row.calibrated or (recipe.quantize is not None and row.takes_calibration):
+                able = [name for name in supported(backend) if not SCHEMES[name].calibrated]
+                why = "without [quantize]" if not row.calibrated else f"of {', '.join(able)}"
+                raise RecipeError(
+                    f"targets.{backend}.schemes: {scheme} and [heads]: it is calibrated, which rewrites the weights "
+                    f"for one head at a time, so the encoder would not be one any more. Take a scheme {why}."
+                )
+    for name in recipe.heads:
+        try:
+            _check_judging(recipe.of_head(name))
+        except RecipeError as error:
+            raise RecipeError(f"heads.{name}: {error}") from error
 
 
 def _row(scheme: str, key: str) -> Scheme | Unsupported:

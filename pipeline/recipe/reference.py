@@ -17,7 +17,7 @@ from pipeline.recipe.schema import TARGET_SECTIONS, Recipe
 TOP = "recipe"
 """Name under which the keys above all sections are listed."""
 _REFERENCE = "#/$defs/"
-_PLACEHOLDERS = {"targets": "FORMAT", "gates": "SCHEME", "beside": "RECIPE"}
+_PLACEHOLDERS = {"targets": "FORMAT", "gates": "SCHEME", "beside": "RECIPE", "heads": "NAME"}
 """What stands for the name in `[targets.FORMAT]`, where a recipe may have several sections of one kind."""
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false"}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -104,8 +104,10 @@ def _reference(value: Mapping[str, Any]) -> str | None:
     alternatives = value.get("anyOf", ())
     if any("type" in part and part["type"] != "null" for part in alternatives):
         return None
-    by_name = value.get("additionalProperties")
-    for part in (value, *alternatives, *([by_name] if isinstance(by_name, dict) else [])):
+    by_name = [one for one in (value.get("additionalProperties"),) if isinstance(one, dict)]
+    # Where not every name will do.
+    by_name += value.get("patternProperties", {}).values()
+    for part in (value, *alternatives, *by_name):
         if "$ref" in part:
             return str(part["$ref"]).removeprefix(_REFERENCE)
     return None

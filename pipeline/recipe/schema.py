@@ -33,6 +33,8 @@ RENAMED: Mapping[str, str] = {
 }
 """What keys, or their values, are called now: a recipe that has the old name is refused, and told the new one."""
 _PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+HeadName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=32)]
+"""It begins the names of functions in a file."""
 
 
 class StudentSection(Section):
@@ -209,6 +211,25 @@ class VerifySection(Section):
     """Bounds by scheme; a bound given here replaces the scheme's default."""
 
 
+class OtherHeadSection(Section):
+    """Another head on the student's encoder, in the same files.
+
+    It is a checkpoint of its own, whose encoder is the student's. A file holds the encoder once, and for each head a
+    function, or one per length where the format has that.
+    """
+
+    checkpoint: Place
+    """Named like `student.source`; every tensor of its encoder, and its tokenizer, have to be the student's."""
+    task: str
+    """What the head does; labels are the checkpoint's own."""
+    pooling: PoolingMode | None = None
+    """Like `student.pooling`, for an embedding of a checkpoint without `modules.json`."""
+    datasets: Names | None = None
+    """Like `verify.datasets`, for this head."""
+    gates: dict[str, Gates] = Field(default_factory=dict)
+    """Like `verify.gates`, for this head's outputs."""
+
+
 Count = Annotated[int, Field(ge=1, le=5000)]
 
 
@@ -278,6 +299,8 @@ class Recipe(Section):
     distil: DistilSection | None = None
     quantize: QuantizeSection | None = None
     thresholds: ThresholdsSection | None = None
+    heads: dict[HeadName, OtherHeadSection] = Field(default_factory=dict)
+    """Other heads on the same encoder, by name, that every file has beside the student's own."""
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
     """Targets by format, in the order in which files are listed."""
@@ -286,6 +309,16 @@ class Recipe(Section):
     regression: RegressionSection = RegressionSection()
     beside: dict[str, BesideSection] = Field(default_factory=dict)
     """Other recipes, by name or by a file beside this one, that are timed and reported together with it."""
+
+    def of_head(self, name: str) -> "Recipe":
+        """Return another head's checkpoint, task and gates as a recipe: what is checked of a student, is of them."""
+        head = self.heads[name]
+        source = StudentSection(
+            source=head.checkpoint, pooling=head.pooling, random_weights=self.student.random_weights
+        )
+        verify = VerifySection(datasets=head.datasets, gates=head.gates)
+        changed = {"task": head.task, "student": source, "verify": verify, "heads": {}, "beside": {}}
+        return self.model_copy(update=changed | {"quantize": None, "thresholds": None})
 
     def lengths(self, backend: str) -> tuple[int, ...]:
         """Return the sequence lengths of a format's files, ascending."""

@@ -56,6 +56,7 @@ def environment(*, autoescape: bool) -> Environment:
     words = (
         *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
         *(wording.score_name, wording.times, wording.points, wording.percent, wording.threads, wording.verdict),
+        wording.of_head,
         wording.lengths,
         wording.in_millions,
         wording.toml_lines,

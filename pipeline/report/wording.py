@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.verify.record import Parity
+
 GAP = "—"
 _EXACT_DB = 999.0
 """SQNR that a parity record has for identical outputs."""
@@ -71,6 +73,16 @@ def score(value: float | None, kind: str) -> str | None:
 def score_name(kind: str) -> str:
     """Return the name of a kind of score."""
     return "cosine" if kind == "cosine" else "SQNR"
+
+
+def of_head(parity: Parity) -> str:
+    """Return the verdict on another head of a file with its task and scores."""
+    name = score_name(parity.score)
+    parts = [parity.task, verdict(parity.verdict)]
+    if parity.measures is not None:
+        mean, worst = (score(one, parity.score) for one in (parity.measures.mean_score, parity.measures.worst_score))
+        parts.append(f"{name} {mean} on average, {worst} at worst")
+    return ", ".join(parts)
 
 
 def times(value: float | None) -> str | None:

@@ -1,14 +1,14 @@
 """Judge the files beside a converted file and its claims: tokenizer, golden rows, signature, labels, metadata."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline import artifact, formats, tasks
 from pipeline.artifact import Manifest
-from pipeline.checkpoint.source import TOKENIZER_FILES
 from pipeline.convert import stage as convert
 from pipeline.errors import ArtifactError, InputError
-from pipeline.formats.signature import SIGNATURE, Function, Signature
+from pipeline.formats.signature import HEADS, SIGNATURE, Function, Signature, head_folders, root
+from pipeline.formats.signature import read as read_signature
 from pipeline.formats.structure import Structure
 from pipeline.schemes import Gates
 from pipeline.student import golden
@@ -17,7 +17,7 @@ from pipeline.student.reference import Reference
 from pipeline.text import binary
 from pipeline.text.encoding import Encoder
 from pipeline.text.prompts import Prompts
-from pipeline.verify.record import GateResult, VerifyRequest
+from pipeline.verify.record import GateResult, HeadToVerify, VerifyRequest
 
 
 def check(
@@ -28,32 +28,41 @@ def check(
     stored: Structure,
     reference: Reference,
     request: VerifyRequest,
+    heads: Sequence[HeadToVerify] = (),
 ) -> list[GateResult]:
     """Judge the files beside a model file, and its claims, against the recipe, the student and the file itself.
 
     Args:
-        model: the model folder.
-        student: the student's folder.
-        signature: the signature in the model folder, a claim to check.
-        functions: the functions, read from the file now.
-        stored: the structure, read from the file now.
+        model: the model folder, or that of another head in it.
+        student: the student's folder, or that of the head's checkpoint.
+        signature: the signature in the folder, a claim to check.
+        functions: those of the head, read from the file now.
+        stored: the structure of all of the file, read from it now.
         reference: the reference, which knows labels and padding id from the checkpoint's own config.
         request: the target that the file has to be.
+        heads: the other heads that the file has to have, if `model` is the model folder.
 
     Returns:
-        Gates `companions`, `golden`, `signature`, `labels` and `claims`, in that order.
+        Gates `companions`, `golden`, `signature` and `labels`; then, of the model folder, `claims`, and `heads` if the
+        file has several.
     """
     of_student = artifact.read_manifest(student)
-    file = model / signature.file
-    said = formats.get(signature.backend).claims(file)
-    figures = convert.figures(signature.backend, file, stored)
-    return [
-        _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
+    gates = [
+        _gate("companions", _changed_companions(model, student) or _stray(model, student, signature, heads)),
         _gate("golden", _wrong_golden(model, student, signature.wanted, request.gates)),
         _gate("signature", _wrong_signature(signature, functions, reference, request, of_student)),
         _gate("labels", _wrong_labels(model, signature, reference)),
-        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), figures, signature, request, of_student)),
     ]
+    if root(model) != model:
+        return gates
+    file = model / signature.file
+    said = formats.get(signature.backend).claims(file)
+    figures = convert.figures(signature.backend, file, stored)
+    made = artifact.read_manifest(model)
+    gates.append(_gate("claims", _wrong_claims(said, made, figures, signature, request, of_student)))
+    if heads:
+        gates.append(_gate("heads", _wrong_heads(model, signature, stored, made, heads)))
+    return gates
 
 
 def reproduced(model: Path, again: Path) -> GateResult:
@@ -61,8 +70,10 @@ def reproduced(model: Path, again: Path) -> GateResult:
     # The manifests hold the hashes of all files; their times differ from run to run.
     first, second = ({row.path: row.sha256 for row in artifact.list_files(folder)} for folder in (model, again))
     others = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
-    if GOLDEN in others and _equal_golden(model, again):
-        others.remove(GOLDEN)
+    goldens = {folder.relative_to(model) / GOLDEN for folder in (model, *head_folders(model).values())}
+    for name in [name for name in others if Path(name) in goldens]:
+        if _equal_golden((model / name).parent, (again / name).parent):
+            others.remove(name)
     # ExecuTorch's operations stand in no file, so that a second conversion alone can tell them.
     said, found = (artifact.read_manifest(folder).metrics for folder in (model, again))
     others += [f"the manifest's {name}" for name in ("ops_total", "ops_delegated") if said.get(name) != found.get(name)]
@@ -86,26 +97,52 @@ def _gate(name: str, wrong: str | None) -> GateResult:
 
 def _changed_companions(model: Path, student: Path) -> str | None:
     """Return which file of config and tokenizer is the first to differ in any byte from the student's, or None."""
-    for name in ("config.json", *TOKENIZER_FILES):
-        original, copy = student / name, model / name
-        if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
+    tokenizer = root(model) == model
+    for name in convert.beside_head(student, tokenizer=tokenizer):
+        copy = model / name
+        if not (copy.is_file() and copy.read_bytes() == (student / name).read_bytes()):
             return f"{name} is not the student's"
-    expected = binary.of((student / "tokenizer.json").read_bytes())
+    expected = binary.of((student / "tokenizer.json").read_bytes()) if tokenizer else None
     if expected != ((model / binary.BINARY).read_bytes() if (model / binary.BINARY).is_file() else None):
         return f"{binary.BINARY} is not what tokenizer.json gives"
     return None
 
 
-def _stray(model: Path, student: Path, signature: Signature) -> str | None:
+def _stray(model: Path, student: Path, signature: Signature, heads: Sequence[HeadToVerify]) -> str | None:
     """Return which file is the first that belongs to no model folder, so that no gate has read it, or None."""
-    beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
-    beside += [convert.LABELS] if signature.labels else []
-    # Whether it belongs there was asked before.
-    known = {signature.file, SIGNATURE, GOLDEN, binary.BINARY, *beside}
-    stray = sorted(
-        path.name for path in model.iterdir() if path.name not in known and not artifact.is_unlisted(path.name)
-    )
-    return f"{stray[0]} is nothing that belongs to a model" if stray else None
+    is_root = root(model) == model
+    known = {SIGNATURE, GOLDEN, *convert.beside_head(student, tokenizer=is_root)}
+    # Whether the tokenizer's binary form belongs there was asked before.
+    known |= {signature.file, binary.BINARY} if is_root else set()
+    known |= {convert.LABELS} if signature.labels else set()
+    known |= {HEADS} if heads else set()
+    found = [path.name for path in model.iterdir() if path.name not in known and not artifact.is_unlisted(path.name)]
+    names = {head.name for head in heads}
+    found += [f"{HEADS}/{path.name}" for path in (model / HEADS).glob("*") if heads and path.name not in names]
+    return f"{min(found)} is nothing that belongs to a model" if found else None
+
+
+def _wrong_heads(
+    model: Path, signature: Signature, stored: Structure, made: Manifest, heads: Sequence[HeadToVerify]
+) -> str | None:
+    """Return what of a file with several heads is no head's or of several, stored twice, or claimed falsely, or None.
+
+    Each head's own gates look at its functions alone, so nothing else may be in the file.
+    """
+    of_head = {head.name: read_signature(model / HEADS / head.name) for head in heads}
+    named = [function.name for one in (signature, *of_head.values()) for function in one.functions]
+    has = [function.name for function in formats.get(signature.backend).inspect(model / signature.file)]
+    if sorted(named) != sorted(has):
+        return f"the signatures of its heads name the functions {sorted(named)}, and the file has {sorted(has)}"
+    if len(stored.uses) != len(has):
+        return f"the file has {len(stored.uses)} graphs that read constants, for {len(has)} functions"
+    copies = convert.repeated(stored)
+    if copies:
+        return f"{copies[0][0]} is stored {len(copies[0])} times; heads share what is equal"
+    facts = {head.name: convert.head_facts(artifact.read_manifest(head.student)) for head in heads}
+    if made.metrics.get("heads") != facts:
+        return f"the manifest says of them {made.metrics.get('heads')}; it is {facts}"
+    return None
 
 
 def _wrong_golden(model: Path, student: Path, prompts: Prompts, gates: Gates) -> str | None:
@@ -120,7 +157,7 @@ def _wrong_golden(model: Path, student: Path, prompts: Prompts, gates: Gates) ->
     if tolerances != expected:
         return f"golden.json allows a cosine and an SQNR of {tolerances}; the gates say {expected}"
     try:
-        encoder = Encoder.from_folder(model, copy.max_length)
+        encoder = Encoder.from_folder(root(model), copy.max_length)
     except ArtifactError as error:
         return str(error)
     for row in copy.rows:

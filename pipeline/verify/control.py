@@ -120,7 +120,7 @@ def _texts(signature: Signature, reference: Reference, *, every: int) -> list[Pr
 
 def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    empty = Encoder.from_folder(folder, signature.max_length).encode("").ids
+    empty = Encoder.from_folder(signature_of.root(folder), signature.max_length).encode("").ids
     # An empty row has the special tokens alone; a text stands between its first and its second half.
     cut = (len(empty) + 1) // 2
     takes_types = "token_type_ids" in {tensor.name for tensor in signature.functions[0].inputs}

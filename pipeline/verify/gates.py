@@ -59,6 +59,7 @@ def judge(
     *,
     not_run: str | None,
     crash: str | None,
+    parameters: int | None = None,
 ) -> Parity:
     """Judge a file: apply every gate to its measurements, and return the whole record.
 
@@ -71,10 +72,11 @@ def judge(
         model_metrics: `file_bytes` as measured, and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
+        parameters: unique parameters of a file that has several heads; None for those of the signature.
     """
     gates = request.gates
     results = [] if request.random_weights else [_above_chance(signature, row, reference) for row in reference.datasets]
-    results += _size_gate(signature, gates, model_metrics)
+    results += _size_gate(signature, gates, model_metrics["file_bytes"], parameters=parameters or signature.parameters)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if measured is not None:
         results += [_finite_gate(reference, measured), _tokenizer_gate(reference, measured), *measured.static_gates]
@@ -109,7 +111,7 @@ def judge(
         verdict=verdict,
         reasons=reasons,
         file_bytes=model_metrics["file_bytes"],
-        parameters=signature.parameters,
+        parameters=parameters or signature.parameters,
         ops_delegated=model_metrics.get("ops_delegated"),
         ops_total=model_metrics.get("ops_total"),
         random_weights=request.random_weights,
@@ -137,10 +139,10 @@ def _above_chance(signature: Signature, row: Labels, reference: Reference) -> Ga
     return GateResult(name=name, bound=bound, found=found, passed=passed, detail="" if passed else why)
 
 
-def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]) -> list[GateResult]:
+def _size_gate(signature: Signature, gates: Gates, file_bytes: int, *, parameters: int) -> list[GateResult]:
     if gates.max_bytes_per_parameter is None:
         return []
-    found = max(0, model_metrics["file_bytes"] - _GRAPH_BYTES) / signature.parameters
+    found = max(0, file_bytes - _GRAPH_BYTES) / parameters
     return [
         _at_most(
             signature,

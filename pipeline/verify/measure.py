@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline import formats
 from pipeline.convert.model import Model
+from pipeline.errors import ToolchainError
 from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Signature
 from pipeline.formats.structure import Structure
@@ -23,7 +24,17 @@ from pipeline.schemes import SCHEMES
 from pipeline.student.reference import ONE_TOKEN, Reference
 from pipeline.verify import companions, control, quantised_checkpoint, ranges, structure
 from pipeline.verify.quantised_weights import QuantisedWeight
-from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore, VerifyRequest
+from pipeline.verify.record import (
+    Control,
+    Evaluation,
+    GateResult,
+    Group,
+    HeadToVerify,
+    Input,
+    Measures,
+    TaskScore,
+    VerifyRequest,
+)
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import MatchedFunction
 
@@ -104,16 +115,18 @@ def measure(
     reference: Reference,
     again: Path | None,
     request: VerifyRequest,
+    heads: Sequence[HeadToVerify] = (),
 ) -> FileMeasurements:
     """Run one file over all rows of the reference, padded and unpadded, and apply the static gates to it.
 
     Args:
-        model_folder: the model folder.
+        model_folder: the model folder, or that of another head in it, whose functions alone are judged then.
         student: the student's folder.
         quantised: the checkpoint that the file was converted from, where that is not the student.
         reference: the student's outputs in fp32 PyTorch.
         again: see `verify.stage.make`.
         request: the target with its bounds.
+        heads: the other heads that the file has to have, if `model_folder` is the model folder.
 
     Every session is closed again, so that one process measures file after file.
     """
@@ -125,12 +138,13 @@ def measure(
         outputs, padded_outputs = _run(model, reference, natural), _run(model, reference, padded)
         all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
         wrong_ids = _wrong_ids(model, reference)
+    _check_shape(model_folder, outputs, reference)
     flushed = _all_pad_flushed(model_folder, evaluator, lengths)
     sample = [number for number in range(reference.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
-    static_gates, holds = _static_gates(model, student, quantised, reference, request)
+    static_gates, holds = _static_gates(model, student, quantised, reference, request, heads)
     if again is not None:
         static_gates.append(companions.reproduced(model_folder, again))
     single = None
@@ -153,6 +167,20 @@ def measure(
         control=single,
         worst_linear=quantised_checkpoint.worst_linear(quantised) if quantised else None,
     )
+
+
+def _check_shape(model_folder: Path, outputs: RowOutputs, reference: Reference) -> None:
+    """Refuse outputs that cannot be compared with the reference's: of another width, or for tokens and not for texts.
+
+    Raises:
+        ToolchainError: they are.
+    """
+    found, expected = (np.shape(one.values) for one in (outputs, reference.outputs))
+    if found != expected:
+        raise ToolchainError(
+            f"{model_folder / signature.SIGNATURE} names functions that give {found[0]} outputs of width {found[1]} on "
+            f"the texts, and {reference.task} gives {expected[0]} of width {expected[1]}: they are another head's."
+        )
 
 
 def _all_pad_flushed(model_folder: Path, evaluator: Evaluator, lengths: Sequence[int]) -> RowOutputs | None:
@@ -231,15 +259,27 @@ _Holds = tuple[Expected, Structure, Sequence[MatchedFunction]]
 
 
 def _static_gates(
-    model: Model, student: Path, quantised: Path | None, reference: Reference, request: VerifyRequest
+    model: Model,
+    student: Path,
+    quantised: Path | None,
+    reference: Reference,
+    request: VerifyRequest,
+    heads: Sequence[HeadToVerify] = (),
 ) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature and its structure; return the gates and what they compared."""
     claimed = model.signature
     backend = formats.get(claimed.backend)
-    file = model.folder / claimed.file
+    file = signature.root(model.folder) / claimed.file
     functions = backend.inspect(file)
-    stored = backend.structure(file)
-    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, reference, request)
+    whole = stored = backend.structure(file)
+    if heads or model.folder != signature.root(model.folder):
+        # Of a file with several heads, what the functions of this one compute; `heads` sees that each is of one.
+        names = [function.name for function in claimed.functions]
+        functions = tuple(function for function in functions if function.name in names)
+        stored = backend.structure(file, names)
+    results: list[GateResult] = companions.check(
+        model.folder, student, claimed, functions, whole, reference, request, heads
+    )
     expected = Expected.read(student, reference.checkpoint)
     row = SCHEMES[claimed.scheme]
     quantised_weights: Mapping[str, QuantisedWeight] | None = None

@@ -1,6 +1,6 @@
 """Records of the verify stage: the content of `parity.json`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -37,6 +37,18 @@ class VerifyRequest:
     """Whether verification runs every sequence length and every token id, however long it takes."""
     checkpoint: QuantiseRequest = field(default_factory=QuantiseRequest)
     """The expected properties of the quantised checkpoint that the file was converted from, if there is one."""
+
+
+@dataclass(frozen=True)
+class HeadToVerify:
+    """Another head that a file has to have."""
+
+    name: str
+    student: Path
+    """Its checkpoint, see `pipeline.student.other_head`."""
+    reference: Path
+    """The outputs of that checkpoint in fp32 PyTorch."""
+    request: VerifyRequest
 
 
 class Input(_Frozen):
@@ -239,7 +251,7 @@ class Parity(_Frozen):
     file_bytes: int
     """Size of the model file or package."""
     parameters: int
-    """Number of the student's parameters."""
+    """Number of the student's parameters; of a file with several heads, of all of them, shared ones once."""
     ops_delegated: int | None
     """Number of operations that the delegate runs; None if the format does not tell."""
     ops_total: int | None
@@ -262,6 +274,23 @@ class Parity(_Frozen):
     """Datasets without a metric, with the reason."""
     worst: list[Input]
     """The inputs with the lowest scores, worst first."""
+    heads: dict[str, "Parity"] = {}
+    """The verdicts on the other heads of the file, by name; the file's own verdict counts them."""
+
+    def with_heads(self, heads: Mapping[str, "Parity"]) -> "Parity":
+        """Return the verdict on a file with other heads: as bad as that of its worst head."""
+        if not heads:
+            return self
+        verdicts = {self.verdict, *(one.verdict for one in heads.values())}
+        verdict: Verdict = next(one for one in ("failed", "not_run", "passed") if one in verdicts)
+        own = [reason for reason in self.reasons if reason != EXEMPT]
+        own += [f"head {name}: {why}" for name, one in heads.items() for why in one.reasons if why != EXEMPT]
+        own += [EXEMPT] if EXEMPT in self.reasons else []
+        return self.model_copy(update={"verdict": verdict, "reasons": own, "heads": dict(heads)})
+
+    def written(self) -> str:
+        """Return the content of `parity.json`."""
+        return self.model_dump_json(indent=1, exclude=None if self.heads else {"heads"}) + "\n"
 
     def headline(self) -> dict[str, float | None]:
         """Return the figures for a one-line summary."""

@@ -10,6 +10,7 @@ from pipeline.formats.coreml.convert import (
     FILE,
     VERSION,
     convert,
+    function_names,
     lengths_in_file,
     operations,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "claims",
     "convert",
     "evaluators",
+    "function_names",
     "import_runtime",
     "inspect",
     "lengths_in_file",

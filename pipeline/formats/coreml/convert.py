@@ -12,20 +12,22 @@ import numpy as np
 from pipeline import mil, tasks
 from pipeline.formats import ConvertRequest, sparsity
 from pipeline.formats.coreml import passes, quantised
+from pipeline.formats.signature import prefixed
 from pipeline.mil.listing import count_operations
 from pipeline.mil.values import SMALLEST_NORMAL
-from pipeline.schemes import NEWEST_IOS, SCHEMES
+from pipeline.schemes import FUNCTIONS_FROM_IOS, NEWEST_IOS, SCHEMES
 
 VERSION = 7
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
-FUNCTIONS_FROM_IOS = 18
 _EPSILONS_IN_FP32_FROM_IOS = 17
 SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
 _CONVERSION_DATE = "com.github.apple.coremltools.conversion_date"
 METADATA_PREFIX = "com.pocketbert."
+_MAIN = "main"
+"""Name of the function in a package of one."""
 
 
 def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
@@ -34,13 +36,13 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
-    """Write one package: with a function per length from iOS 18 on, else with the longest length only."""
+    """Write one package: from iOS 18 on with a function per length and head, else with the longest length only."""
     ios = request.minimum_ios or NEWEST_IOS
-    lengths = request.lengths if ios >= FUNCTIONS_FROM_IOS else request.lengths[-1:]
+    lengths = _lengths(request)
     dropped = [length for length in request.lengths if length not in lengths]
     file = out / FILE
     with passes.fewer():
-        if len(lengths) == 1:
+        if _is_single(request):
             _convert_one(request, lengths[0], ios).save(str(file))
         else:
             _merge(request, lengths, ios, out)
@@ -53,6 +55,23 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             f"several lengths in one package need iOS {FUNCTIONS_FROM_IOS}; minimum_ios is {ios}"
         )
     return metrics
+
+
+def _lengths(request: ConvertRequest) -> tuple[int, ...]:
+    """Return the lengths that the package has functions for."""
+    several = (request.minimum_ios or NEWEST_IOS) >= FUNCTIONS_FROM_IOS
+    return request.lengths if several else request.lengths[-1:]
+
+
+def _is_single(request: ConvertRequest) -> bool:
+    return len(_lengths(request)) == 1 and not request.heads
+
+
+def function_names(request: ConvertRequest, head: str | None) -> tuple[str, ...]:
+    """Return the names of a head's functions, shortest first; a single function of a package is called `main`."""
+    if _is_single(request):
+        return (_MAIN,)
+    return tuple(prefixed(f"seq_{length}", head) for length in _lengths(request))
 
 
 def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
@@ -269,16 +288,20 @@ def _describe(file: Path, request: ConvertRequest) -> None:
 
 
 def _merge(request: ConvertRequest, lengths: tuple[int, ...], ios: int, out: Path) -> None:
-    """Join one package per length into one whose functions share their weights; the longest is the default."""
+    """Join one package per length and head into one whose functions share their weights.
+
+    The longest of the student's own head is the default.
+    """
     import coremltools as ct
 
     parts = out / "parts"
     descriptor = ct.utils.MultiFunctionDescriptor()
-    for length in lengths:
-        part = parts / f"{length}.mlpackage"
-        _convert_one(request, length, ios).save(str(part))
-        descriptor.add_function(str(part), src_function_name="main", target_function_name=f"seq_{length}")
-    descriptor.default_function_name = f"seq_{lengths[-1]}"
+    for head, own in request.every_head():
+        for length, name in zip(lengths, function_names(request, head), strict=True):
+            part = parts / f"{name}.mlpackage"
+            _convert_one(own, length, ios).save(str(part))
+            descriptor.add_function(str(part), src_function_name=_MAIN, target_function_name=name)
+    descriptor.default_function_name = function_names(request, None)[-1]
     ct.utils.save_multifunction(descriptor, str(out / FILE))
     shutil.rmtree(parts)
 

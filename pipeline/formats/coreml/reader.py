@@ -1,7 +1,7 @@
 """Reader of Core ML packages: functions, constants and attributes, read from the package itself."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -93,29 +93,34 @@ def claims(file: Path) -> dict[str, str]:
 
 
 @checked
-def structure(file: Path) -> Structure:
+def structure(file: Path, functions: Collection[str] | None = None) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
     coremltools raises an epsilon of 1e-12 to 5.96e-8, the smallest half, in half-precision models.
+
+    Args:
+        file: the package.
+        functions: names of functions, to read them alone; None for all.
 
     Raises:
         ArtifactError: the package is damaged.
         ToolchainError: it has a weight or an activation that `Structure` cannot represent.
     """
     package = mil.read(file)
+    names = [name for name in package.functions if functions is None or name in functions]
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
     static_scales: list[StaticScales] = []
     by_linear: dict[str, dict[str, StaticScales | None]] = {}
     denied: list[tuple[str, Denied]] = []
-    for name in package.functions:
+    for name in names:
         program = package.program(name)
         sources = constants(program)
         denied += [(one.kind, why) for one in program.operations if (why := _denied(one.kind))]
         linears = tuple(static.static_scales(package, program, sources))
-        names = (operation.name for operation in program.operations if operation.kind == "linear")
-        by_linear[name] = dict(zip(names, linears, strict=True))
+        called = (operation.name for operation in program.operations if operation.kind == "linear")
+        by_linear[name] = dict(zip(called, linears, strict=True))
         arithmetic += ["float" if one is None else "static_int8" for one in linears]
         static_scales += [one for one in linears if one is not None]
         for operation in program.operations:
@@ -126,14 +131,14 @@ def structure(file: Path) -> Structure:
                 activations += _gelu(parameter(package, sources, operation, "mode"))
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
-    every = weights(package)
+    every = [row for row in weights(package) if functions is None or any(one.function in names for one in row.readers)]
     counted = [row for row in every if _counts(row)]
     order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
     return Structure(
         constants=tuple(_constant(package, row) for row in counted),
         epsilons=tuple(epsilons),
         activations=tuple(activations),
-        uses=tuple(_flow(package, name, every, by_linear[name]).numbered(order) for name in package.functions),
+        uses=tuple(_flow(package, name, every, by_linear[name]).numbered(order) for name in names),
         arithmetic=tuple(arithmetic),
         static_scales=tuple(static_scales),
         denied=tuple(denied),

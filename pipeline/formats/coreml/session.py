@@ -90,7 +90,7 @@ class _CoreMLSession:
         import coremltools as ct
 
         package = mil.read(file)
-        several = len(signature.functions) > 1
+        several = len(package.functions) > 1
         self._models = {
             function.name: ct.models.MLModel(
                 str(file),

@@ -10,6 +10,7 @@ from pipeline.formats.executorch.convert import (
     FILE,
     VERSION,
     convert,
+    function_names,
     lengths_in_file,
     operations,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "claims",
     "convert",
     "evaluators",
+    "function_names",
     "import_runtime",
     "inspect",
     "lengths_in_file",

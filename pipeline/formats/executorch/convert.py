@@ -2,7 +2,7 @@
 
 A `.pte` stores neither names nor the lower bound of a length; constant methods beside `forward` carry them:
 `get_input_names`, `get_output_names`, `get_min_seq_len`, and by ExecuTorch's own convention `get_max_seq_len` and
-`get_vocab_size`.
+`get_vocab_size`. Another head NAME has its method `NAME_forward`, and `NAME_get_output_names`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,8 @@ from pipeline import tasks
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.formats import ConvertRequest
 from pipeline.formats.executorch import integers, passes
-from pipeline.formats.executorch.facts import SHORTEST
+from pipeline.formats.executorch.facts import METHOD, OUTPUT_NAMES, SHORTEST
+from pipeline.formats.signature import prefixed
 from pipeline.schemes import SCHEMES
 
 VERSION = 2
@@ -28,33 +29,53 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
-    """Write one file with a dynamic length."""
+    """Write one file with a dynamic length, and a method per head."""
+    import torch
+
+    from pipeline.checkpoint.loading import input_names
+
+    methods: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
+    vocabulary = 0
+    for head, own in request.every_head():
+        methods[prefixed(METHOD, head)], vocabulary = _exported(own)
+        outputs[prefixed(OUTPUT_NAMES, head)] = list(tasks.get(own.task).output_names)
+    # The encoder is one, so what describes its inputs is there once.
+    constants: dict[str, Any] = {
+        "get_input_names": list(input_names(request.student)),
+        **outputs,
+        "get_min_seq_len": SHORTEST,
+        "get_max_seq_len": request.lengths[-1],
+        "get_vocab_size": vocabulary,
+    }
+    with torch.no_grad(), passes.fewer():
+        program, total, delegated = _lower(methods, request.scheme, constants)
+    (out / FILE).write_bytes(program)
+    if SCHEMES[request.scheme].chosen:
+        integers.check(out / FILE, stored_integers.read(request.student))
+    return {"lengths": None, "ops_total": total, "ops_delegated": delegated}
+
+
+def function_names(request: ConvertRequest, head: str | None) -> tuple[str, ...]:
+    """Return the name of a head's one method."""
+    return (prefixed(METHOD, head),)
+
+
+def _exported(request: ConvertRequest) -> tuple[Any, int]:
+    """Return the exported program of a student in a scheme, and the size of its vocabulary."""
     import torch
 
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names
 
     longest = request.lengths[-1]
-    task = tasks.get(request.task)
-    graph = export_graph(request.student, task, longest=longest, index_dtype=torch.int64)
+    graph = export_graph(request.student, tasks.get(request.task), longest=longest, index_dtype=torch.int64)
     _quantize(graph, request.scheme, request.student)
     names = input_names(request.student)
-    constants: dict[str, Any] = {
-        "get_input_names": list(names),
-        "get_output_names": list(task.output_names),
-        "get_min_seq_len": SHORTEST,
-        "get_max_seq_len": longest,
-        "get_vocab_size": int(graph.model.config.vocab_size),
-    }
     seq = torch.export.Dim("seq", min=SHORTEST, max=longest)
     with torch.no_grad():
         samples = example_inputs(names, max(SHORTEST, longest // 2))
         exported = torch.export.export(graph, samples, dynamic_shapes=tuple({1: seq} for _ in names))
-        with passes.fewer():
-            program, total, delegated = _lower(exported, request.scheme, constants)
-    (out / FILE).write_bytes(program)
-    if SCHEMES[request.scheme].chosen:
-        integers.check(out / FILE, stored_integers.read(request.student))
-    return {"lengths": None, "ops_total": total, "ops_delegated": delegated}
+    return exported, int(graph.model.config.vocab_size)
 
 
 def operations(file: Path) -> dict[str, int]:
@@ -166,26 +187,30 @@ def _move_biases_out(module: Any, done: dict[int, Any]) -> None:
             _move_biases_out(child, done)
 
 
-def _lower(exported: Any, scheme: str, constants: dict[str, Any]) -> tuple[bytes, int, int]:
-    """Return the file's bytes, the number of graph operations, and the number of those that XNNPACK took."""
+def _lower(methods: dict[str, Any], scheme: str, constants: dict[str, Any]) -> tuple[bytes, int, int]:
+    """Return the file's bytes, the number of its methods' operations, and the number of those that XNNPACK took.
+
+    Equal constants are stored once: the program's by their bytes, and XNNPACK's under a digest of theirs.
+    """
     import executorch.kernels.quantized  # noqa: F401  registers the operators that the fusion emits
     from executorch.backends.xnnpack.utils.configs import get_transform_passes
     from executorch.devtools.backend_debug import get_delegation_info
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
 
     edge = to_edge_transform_and_lower(
-        exported,
+        methods,
         transform_passes=get_transform_passes([_quantise_activations_once]),
         partitioner=[_partitioner(weight_only=_is_weight_only(scheme))],
         constant_methods=constants,
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
-    info = get_delegation_info(edge.exported_program().graph_module)
+    infos = [get_delegation_info(edge.exported_program(name).graph_module) for name in methods]
     config = ExecutorchBackendConfig(
         extract_delegate_segments=True, do_quant_fusion_and_const_prop=_LINEARS[scheme] is not None
     )
-    total = info.num_delegated_nodes + info.num_non_delegated_nodes
-    return bytes(edge.to_executorch(config).buffer), total, info.num_delegated_nodes
+    delegated = sum(info.num_delegated_nodes for info in infos)
+    total = delegated + sum(info.num_non_delegated_nodes for info in infos)
+    return bytes(edge.to_executorch(config).buffer), total, delegated
 
 
 def _quantise_activations_once(module: Any) -> Any:

@@ -20,6 +20,8 @@ DRAFTED: tuple[str, bool] = ("int8_dynamic", False)
 COMPUTE_UNITS = ("CPU",)
 MINIMUM_RUNTIME = "1.4.1"
 """The release that writes the file: older runtimes are not promised to read it."""
+METHOD, OUTPUT_NAMES = "forward", "get_output_names"
+"""The method of the student's own head, and the constant method with the names of its outputs."""
 SHORTEST = 3
 """Shortest length that torch.export accepts for every architecture; a row of [CLS] and [SEP] alone is padded by one."""
 _EXECUTED = re.compile(r"Model executed successfully (\d+) time\(s\) in ([\d.]+) ms")

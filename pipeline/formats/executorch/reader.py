@@ -3,7 +3,7 @@
 No runtime is imported; program and XNNPACK payload are flatbuffers whose schemas the executorch package contains.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pipeline.errors import ToolchainError
 from pipeline.formats.checked import check_identifier, checked
 from pipeline.formats.executorch import codes, schemas
 from pipeline.formats.executorch.delegate import Graph
+from pipeline.formats.executorch.facts import METHOD, OUTPUT_NAMES
 from pipeline.formats.executorch.flows import LAYER_NORM, TABLES, PlanFlow
 from pipeline.formats.flatbuffer import Schema, Table
 from pipeline.formats.signature import Function, Tensor
@@ -47,12 +48,17 @@ def inspect(file: Path) -> tuple[Function, ...]:
     Raises:
         ArtifactError: the file is not a `.pte`, or damaged.
     """
-    plans = {plan["name"]: plan for plan in _opened(file).table["execution_plan"]}
-    forward = plans["forward"]
-    inputs = _tensors(forward, forward["inputs"], _constants(plans["get_input_names"]))
-    outputs = _tensors(forward, forward["outputs"], _constants(plans["get_output_names"]))
+    plans = {str(plan["name"]): plan for plan in _opened(file).table["execution_plan"]}
+    # Constant methods take nothing.
+    return tuple(_method(name, plans) for name in dict.fromkeys((METHOD, *plans)) if len(plans[name]["inputs"]))
+
+
+def _method(name: str, plans: Mapping[str, Table]) -> Function:
+    plan, prefix = plans[name], name.removesuffix(METHOD)
+    inputs = _tensors(plan, plan["inputs"], _constants(plans["get_input_names"]))
+    outputs = _tensors(plan, plan["outputs"], _constants(plans[f"{prefix}{OUTPUT_NAMES}"]))
     bounds = [int(_constants(plans[f"get_{bound}_seq_len"])[0]) for bound in ("min", "max")]
-    return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
+    return Function(name=name, min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs)
 
 
 @checked
@@ -79,15 +85,20 @@ def claims(file: Path) -> dict[str, str]:
 
 
 @checked
-def structure(file: Path) -> Structure:
+def structure(file: Path, functions: Collection[str] | None = None) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
+
+    Args:
+        file: the file.
+        functions: names of methods, to read them alone; None for every method.
 
     Raises:
         ToolchainError: the file has content that is not understood here, and so cannot be compared.
     """
     reader = _Reader(_opened(file))
     for plan in reader.program.table["execution_plan"]:
-        reader.add_plan(plan)
+        if functions is None or plan["name"] in functions:
+            reader.add_plan(plan)
     order: dict[object, int] = {key: number for number, key in enumerate(reader.constants)}
     return Structure(
         constants=tuple(reader.constants.values()),

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     """
     require_version("executorch", MINIMUM_RUNTIME)
     require_version("executorch", signature.minimum_runtime)
-    return _ExecuTorchSession(file, threads=threads)
+    return _ExecuTorchSession(file, [function.name for function in signature.functions], threads=threads)
 
 
 def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
@@ -91,9 +92,9 @@ def _set_threads(runtime: Any, threads: int, file: Path) -> None:
 
 
 class _ExecuTorchSession:
-    """A loaded `.pte` with its method planned and its weights packed."""
+    """A loaded `.pte` with methods planned and their weights packed."""
 
-    def __init__(self, file: Path, *, threads: int) -> None:
+    def __init__(self, file: Path, methods: Sequence[str], *, threads: int) -> None:
         with native_log_hidden():
             runtime = runtime_library()
             with _opening:
@@ -104,7 +105,7 @@ class _ExecuTorchSession:
             self._program = runtime._load_program(
                 str(file), program_verification=runtime.Verification.InternalConsistency
             )
-            self._method = self._program.load_method("forward")
+            self._methods = {name: self._program.load_method(name) for name in methods}
             self._vocabulary = int(self._program.load_method("get_vocab_size")([])[0])
         except RuntimeError as error:
             _open.discard(self)
@@ -120,13 +121,13 @@ class _ExecuTorchSession:
             raise InputError(f"input_ids span {ids.min()} to {ids.max()}; the table has {self._vocabulary} rows.")
         rows = [torch.from_numpy(np.ascontiguousarray(inputs[tensor.name])) for tensor in function.inputs]
         try:
-            results = self._method(rows)
+            results = self._methods[function.name](rows)
         except RuntimeError as error:
             shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in inputs.items())
             raise InputError(f"{function.name} refused {shapes}: {error}") from error
         return {tensor.name: result.numpy() for tensor, result in zip(function.outputs, results, strict=True)}
 
     def close(self) -> None:
-        """Free the method, then the program."""
-        del self._method, self._program
+        """Free the methods, then the program."""
+        del self._methods, self._program
         _open.discard(self)

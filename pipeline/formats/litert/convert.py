@@ -17,6 +17,7 @@ from pipeline.formats import ConvertRequest, native_log_hidden, replaced
 from pipeline.formats.litert import passes
 from pipeline.formats.litert.deduplicate import share_constants
 from pipeline.formats.litert.reader import constant_dtypes
+from pipeline.formats.signature import prefixed
 from pipeline.schemes import SCHEMES
 
 VERSION = 2
@@ -32,7 +33,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
-    """Write one file with a signature per length.
+    """Write one file with a signature per length and head.
 
     Raises:
         ToolchainError: the quantizer changed no weight, or an integer weight of the checkpoint is not in the file.
@@ -60,9 +61,14 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     return {"lengths": list(request.lengths)}
 
 
-def signature_name(length: int, lengths: Sequence[int]) -> str:
+def signature_name(length: int, lengths: Sequence[int], head: str | None = None) -> str:
     """Return the name of a length's signature; the longest is the default one."""
-    return DEFAULT_SIGNATURE if length == max(lengths) else f"seq_{length}"
+    return prefixed(DEFAULT_SIGNATURE if length == max(lengths) else f"seq_{length}", head)
+
+
+def function_names(request: ConvertRequest, head: str | None) -> tuple[str, ...]:
+    """Return the names of a head's signatures, shortest first."""
+    return tuple(signature_name(length, request.lengths, head) for length in request.lengths)
 
 
 @contextlib.contextmanager
@@ -100,18 +106,20 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
     from pipeline.checkpoint import ranges, static
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
 
-    loaded = export_graph(request.student, tasks.get(request.task), longest=request.lengths[-1])
     if SCHEMES[request.scheme].activations == "static_int8":
         change = partial(static.insert, ranges=ranges.read(request.student), weights="floats")
-    if change is not None:
-        change(loaded.model)
-    graph = named_outputs(loaded)
-    names = input_names(request.student)
     converter: Any = litert_torch
-    # Longest first: the runtime's whole-file calls see the first subgraph only.
-    for length in sorted(request.lengths, reverse=True):
-        samples = dict(zip(names, example_inputs(names, length), strict=True))
-        converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
+    # The converter stores equal constants once, so the heads' encoders become one.
+    for head, own in request.every_head():
+        loaded = export_graph(own.student, tasks.get(own.task), longest=own.lengths[-1])
+        if change is not None:
+            change(loaded.model)
+        graph = named_outputs(loaded)
+        names = input_names(own.student)
+        # Longest first: the runtime's whole-file calls see the first subgraph only.
+        for length in sorted(own.lengths, reverse=True):
+            samples = dict(zip(names, example_inputs(names, length), strict=True))
+            converter = converter.signature(signature_name(length, own.lengths, head), graph, sample_kwargs=samples)
     with passes.fewer(), contextlib.nullcontext() if change is None else _int8_between_pairs():
         converter.convert().export(str(path))
 

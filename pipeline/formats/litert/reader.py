@@ -5,7 +5,7 @@ root. The converter may fold a normalisation's weight into the linears that read
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -63,8 +63,7 @@ _DENIED: dict[str, Denied] = {
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the signatures back from a file, shortest first."""
     reader = _Reader.open(file)
-    rows = [reader.model.SignatureDefs(number) for number in range(reader.model.SignatureDefsLength())]
-    functions = [_function(reader, row) for row in rows]
+    functions = [_function(reader, row) for row in reader.signatures()]
     return tuple(sorted(functions, key=lambda function: function.max_length))
 
 
@@ -74,14 +73,18 @@ def claims(file: Path) -> dict[str, str]:
 
 
 @checked
-def structure(file: Path) -> Structure:
+def structure(file: Path, functions: Collection[str] | None = None) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
+
+    Args:
+        file: the file.
+        functions: names of signatures, to read their subgraphs alone; None for every subgraph.
 
     Raises:
         ToolchainError: the file has content that is not understood here, and so cannot be compared.
     """
     reader = _Reader.open(file)
-    for graph in reader.graphs():
+    for graph in reader.graphs() if functions is None else reader.graphs_of(functions):
         reader.add(_Graph(graph, reader))
     return reader.structure()
 
@@ -165,6 +168,15 @@ class _Reader:
     def graphs(self) -> Iterator[Any]:
         """Yield the subgraphs."""
         return (self.model.Subgraphs(number) for number in range(self.model.SubgraphsLength()))
+
+    def signatures(self) -> Iterator[Any]:
+        """Yield the signatures."""
+        return (self.model.SignatureDefs(number) for number in range(self.model.SignatureDefsLength()))
+
+    def graphs_of(self, functions: Collection[str]) -> Iterator[Any]:
+        """Yield the subgraph of each of these signatures, in the order of the file."""
+        numbers = {row.SubgraphIndex() for row in self.signatures() if row.SignatureKey().decode() in functions}
+        return (self.model.Subgraphs(number) for number in sorted(numbers))
 
     def add(self, graph: "_Graph") -> None:
         """Add a subgraph: its constants, epsilons and activations, and the constants that each operation reads."""
