@@ -224,3 +224,21 @@ def test_an_error_has_to_fit_far_better_than_the_reference() -> None:
     assert diagnosis.causes(right, noisy, [variant], kind="embedding") == []
     noisy = [one + random.normal(scale=0.3, size=one.shape).astype(np.float32) for one in wrong]
     assert [cause.name for cause in diagnosis.causes(right, noisy, [variant], kind="embedding")] == ["wrong"]
+
+
+def test_rounding_neither_hides_a_mistake_nor_makes_one() -> None:
+    random = np.random.default_rng(0)
+    right = [random.normal(size=(1, 64)).astype(np.float32) for _ in range(12)]
+    mistake = [random.normal(scale=0.3, size=(1, 64)).astype(np.float32) for _ in right]
+    rounding = [random.normal(scale=0.4, size=(1, 64)).astype(np.float32) for _ in right]
+    variant = Variant("wrong", "it is wrong", [a + b for a, b in zip(right, mistake, strict=True)])
+    rounded = [a + b for a, b in zip(right, rounding, strict=True)]
+    assert diagnosis.causes(right, rounded, [variant], kind="embedding") == []
+    both = [a + b for a, b in zip(rounded, mistake, strict=True)]
+    assert [cause.name for cause in diagnosis.causes(right, both, [variant], kind="embedding")] == ["wrong"]
+    # Beside mistakes far smaller than it, rounding has any share by chance.
+    small = [
+        Variant("small", "it is wrong", [one + random.normal(scale=0.01, size=one.shape) for one in right])
+        for _ in range(300)
+    ]
+    assert diagnosis.causes(right, rounded, small, kind="embedding") == []

@@ -14,6 +14,9 @@ own rounding is no nearer to the error than the error is large."""
 _LEAST_SHARE, _MOST_SHARE = 0.7, 1.3
 """Share of a mistake in a file's own error that shows it under any rounding, which has no direction: onnxruntime's int8
 of MiniLM is .12 off, has .06 of dead token types if it is right, and .94 if they are dead."""
+_SURE, _ROWS_OF_A_SHARE = 5.0, 6
+"""Standard errors by which a share has to differ from none, and the rows that it takes to tell: of a mistake that is
+far smaller than rounding, chance makes any share."""
 _DIFFERS = 1e-3
 """Relative difference from which on a row tells an error from the right reference."""
 _LEAST_ROWS = 2
@@ -54,22 +57,27 @@ def causes(
             continue
         against_variant = _errors(variant.outputs, found)
         right, wrong = float(np.median(against_reference[differs])), float(np.median(against_variant[differs]))
-        share = _share(reference, found, variant.outputs, differs)
-        if wrong < _FAR_BETTER * right or _LEAST_SHARE < share < _MOST_SHARE:
+        if wrong < _FAR_BETTER * right or _has_share(reference, found, variant.outputs, differs):
             cause = Cause(variant.name, variant.words, int(differs.sum()), right, wrong)
             fitting.append((float(against_variant.mean()), cause))
     return [cause for _, cause in sorted(fitting, key=lambda one: one[0])]
 
 
-def _share(reference: Sequence[Array], found: Sequence[Array], wrong: Sequence[Array], rows: Array) -> float:
-    """Return how much of a mistake a file's error has: its projection onto the mistake, over the rows that show it."""
-    along = size = 0.0
+def _has_share(reference: Sequence[Array], found: Sequence[Array], wrong: Sequence[Array], rows: Array) -> bool:
+    """Return whether a file's error has a mistake in it, by its projection onto it over the rows that show it."""
+    along, size = [], []
     for number in map(int, np.flatnonzero(rows)):
         if found[number].shape == reference[number].shape == wrong[number].shape:
             mistake = (wrong[number] - reference[number]).astype(np.float64)
-            along += float((mistake * (found[number] - reference[number])).sum())
-            size += float((mistake * mistake).sum())
-    return along / size if size > 0 else 0.0
+            along.append(float((mistake * (found[number] - reference[number])).sum()))
+            size.append(float((mistake * mistake).sum()))
+    if len(size) < _ROWS_OF_A_SHARE:
+        return False
+    share = sum(along) / sum(size)
+    # Of a ratio of sums, by rows, since the numbers of a row are not independent of each other.
+    residual = np.array(along) - share * np.array(size)
+    uncertainty = float(np.sqrt((residual**2).sum())) / sum(size)
+    return _LEAST_SHARE < share < _MOST_SHARE and share > _SURE * uncertainty
 
 
 def _errors(expected: Sequence[Array], found: Sequence[Array]) -> Array:
