@@ -242,3 +242,12 @@ def test_rounding_neither_hides_a_mistake_nor_makes_one() -> None:
         for _ in range(300)
     ]
     assert diagnosis.causes(right, rounded, small, kind="embedding") == []
+
+
+@pytest.mark.parametrize(("width", "told"), [(1, []), (64, ["wrong"])])
+def test_one_number_a_text_is_too_little_to_tell_a_mistake_from_rounding(width: int, told: list[str]) -> None:
+    random = np.random.default_rng(0)
+    rows, mistakes, noise = (random.normal(scale=scale, size=(12, 1, width)) for scale in (1.0, 0.3, 0.22))
+    found = [row + mistake + one for row, mistake, one in zip(rows, mistakes, noise, strict=True)]
+    variant = Variant("wrong", "it is wrong", list(rows + mistakes))
+    assert [cause.name for cause in diagnosis.causes(list(rows), found, [variant], kind="value")] == told

@@ -23,6 +23,7 @@ from pipeline import artifact, formats, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, InputError, RecipeError
+from pipeline.foreign.judge import Request, judge
 from pipeline.formats import signature
 from pipeline.formats.signature import HEADS, SIGNATURE
 from pipeline.recipe import loading as recipes
@@ -303,8 +304,8 @@ def test_a_head_with_another_tokenizer_is_refused(students: dict[str, Path], tmp
     ids[one], ids[another] = ids[another], ids[one]
     place.write_text(json.dumps(document), encoding="utf-8")
     said = refused(tmp_path, {"main": students["main"], "tags": other})
-    assert "head tags: the tokenizer in" in said
-    assert "gives other ids than the student's" in said
+    assert "head tags: tokenizer.json in" in said
+    assert "is not the student's" in said
 
 
 HEAD = {"topic": {"checkpoint": "topic", "task": "classification"}}
@@ -332,12 +333,44 @@ HEAD = {"topic": {"checkpoint": "topic", "task": "classification"}}
             "heads.topic: verify.gates.fp32.min_mean_cosine: task classification gives logits",
         ),
         ({"heads": {"My head": HEAD["topic"]}}, "heads"),
+        ({"heads": {"topic": HEAD["topic"] | {"pooling": "cls"}}}, "heads.topic.pooling: it is for embeddings"),
+        (
+            {"heads": {"topic": HEAD["topic"] | {"gates": {"fp32": {"max_bytes_per_parameter": 9.0}}}}},
+            "heads share a file, whose size is judged once. Bound it in verify.gates.fp32",
+        ),
     ],
 )
 def test_what_cannot_be_with_several_heads_is_told(values: dict[str, Any], message: str, tmp_path: Path) -> None:
     merged = recipe_values(**({"heads": HEAD} | values))
     with pytest.raises(RecipeError, match=message):
         recipes.checked(merged, tmp_path / "recipe.toml")
+
+
+def test_what_a_folder_does_not_say_of_an_embedding_is_said_for_each_head(tmp_path: Path) -> None:
+    keys = {"pooling": "cls", "prompts": {"query": "query: "}, "default_prompt": "query", "max_seq_length": 64}
+    head = {"checkpoint": "search", "task": "embedding"} | keys
+    recipe = recipes.checked(recipe_values(heads={"search": head}), tmp_path / "recipe.toml")
+    student = recipe.of_head("search").student
+    assert {key: getattr(student, key) for key in keys} == keys
+    assert student.source == "search"
+
+
+@pytest.mark.toolchain
+def test_cleaning_leaves_nothing_of_other_heads(students: dict[str, Path], tmp_path: Path) -> None:
+    line = Line(recipe_of(tmp_path, {name: students[name] for name in ("main", "topic")}))
+    assert line.run("student").rc == 0
+    assert (line.folder / HEADS / "topic" / "student").is_symlink()
+    outcome = run_command_here("clean", "tiny", "--build", line.folder.parent, cwd=tmp_path)
+    assert (outcome.rc, line.folder.exists()) == (0, False), outcome.stdout + outcome.stderr
+
+
+@pytest.mark.toolchain
+def test_a_file_is_judged_as_another_tool_s_by_the_student_s_own_head(line: Line, students: dict[str, Path]) -> None:
+    file = line.model("litert-fp32") / formats.get("litert").FILE
+    with pytest.MonkeyPatch.context() as patch, session().lent(patch):
+        found = judge(Request(file, str(students["main"]), None, "mean", thorough=False), lambda text: None)
+    assert found.verdict == "same"
+    assert "other entry points: tags_serving_default, topic_serving_default" in "; ".join(found.assumed)
 
 
 # --- verdicts fire -----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,7 @@ from tokenizer_references import project_texts
 from tokenizers import Tokenizer
 from tokenizers.models import BPE, Unigram, WordPiece
 
-from pipeline.checkpoint import source
-from pipeline.convert import stage as convert
-from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
-from pipeline.recipe import loading
 from pipeline.text import binary
 from pipeline.verify import companions
 
@@ -140,12 +135,3 @@ def test_one_beside_a_small_vocabulary_is_refused(large: Tokenizer, tmp_path: Pa
     assert companions._changed_companions(tmp_path, tmp_path) is None
     (tmp_path / binary.BINARY).write_bytes(binary.pack(json.loads(large.to_str())))
     assert companions._changed_companions(tmp_path, tmp_path) == "tokenizer.bin is not what tokenizer.json gives"
-
-
-def test_a_model_folder_s_key_knows_of_it_where_the_table_is_large() -> None:
-    """So that folders of small vocabularies keep their keys."""
-    recipe, file = loading.read_recipe("minilm")
-    found, target = source.find(recipe, file), Target("litert", "fp32")
-    wide = replace(found, config={**found.config, "vocab_size": full_size.PIECES})
-    params, more = (convert.order_params(recipe, target, one) for one in (found, wide))
-    assert more == params | {"tokenizer_binary": binary.VERSION}

@@ -26,7 +26,7 @@ from pipeline.schemes import Gates
 from pipeline.student import golden
 from pipeline.text import binary
 
-VERSION = 3
+VERSION = 3 + binary.VERSION
 LABELS = "labels.txt"
 _LARGE = 2048
 """Elements from which on a tensor is worth storing once."""
@@ -77,8 +77,6 @@ def order_params(
         "lengths": list(formats.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }
-    if source.vocab_size >= binary.FROM_TOKENS:
-        params["tokenizer_binary"] = binary.VERSION
     if (ios := recipe.minimum_ios(target.backend)) is not None:
         params["minimum_ios"] = ios
     return params | ({"heads": of_heads} if of_heads else {})

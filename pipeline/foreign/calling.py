@@ -115,7 +115,8 @@ class _Tried:
 def entries(file: File, facts: Facts, longest: int) -> tuple[list[list[Binding]], Lengths]:
     """Return the ways to call each entry point that is used, and the lengths that they take.
 
-    Several entry points of one fixed length each are taken together; else the first alone.
+    Several entry points of one fixed length each are taken together; else the first alone. Of several models in a file
+    each has its own for a length, and the shortest names are taken: those of other heads have a name in front.
 
     Raises:
         InputError: a file of no entry point, or of one that takes something else.
@@ -129,7 +130,9 @@ def entries(file: File, facts: Facts, longest: int) -> tuple[list[list[Binding]]
         if len(lengths) != 1:
             return [ways], Lengths(tuple(lengths), free=not any(port.sizes for port in entry.inputs))
         found.append((lengths[0], ways))
-    by_length = dict(sorted(found, key=lambda one: one[0]))
+    # The last of a length stays.
+    found.sort(key=lambda one: (one[0], -len(one[1][0].entry.name)))
+    by_length = dict(found)
     return list(by_length.values()), Lengths(tuple(by_length), free=False)
 
 

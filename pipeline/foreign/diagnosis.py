@@ -17,6 +17,9 @@ of MiniLM is .12 off, has .06 of dead token types if it is right, and .94 if the
 _SURE, _ROWS_OF_A_SHARE = 5.0, 6
 """Standard errors by which a share has to differ from none, and the rows that it takes to tell: of a mistake that is
 far smaller than rounding, chance makes any share."""
+_LEAST_NUMBERS = 100
+"""Numbers that it takes as well, times the error over the mistake in squares: rounding of a few logits has a share of
+many a mistake, since both are a few numbers."""
 _DIFFERS = 1e-3
 """Relative difference from which on a row tells an error from the right reference."""
 _LEAST_ROWS = 2
@@ -65,13 +68,15 @@ def causes(
 
 def _has_share(reference: Sequence[Array], found: Sequence[Array], wrong: Sequence[Array], rows: Array) -> bool:
     """Return whether a file's error has a mistake in it, by its projection onto it over the rows that show it."""
-    along, size = [], []
+    along, size, error, numbers = [], [], 0.0, 0
     for number in map(int, np.flatnonzero(rows)):
         if found[number].shape == reference[number].shape == wrong[number].shape:
             mistake = (wrong[number] - reference[number]).astype(np.float64)
             along.append(float((mistake * (found[number] - reference[number])).sum()))
             size.append(float((mistake * mistake).sum()))
-    if len(size) < _ROWS_OF_A_SHARE:
+            error += float(((found[number] - reference[number]).astype(np.float64) ** 2).sum())
+            numbers += mistake.size
+    if len(size) < _ROWS_OF_A_SHARE or sum(size) * numbers < _LEAST_NUMBERS * error:
         return False
     share = sum(along) / sum(size)
     # Of a ratio of sums, by rows, since the numbers of a row are not independent of each other.

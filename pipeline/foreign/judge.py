@@ -267,7 +267,7 @@ def _conclude(
         texts=len(rows.samples),
         padded=rows.padded,
         storage=storage,
-        assumed=tuple(_assumed(known, facts, call)),
+        assumed=(*_entries_left_out(file, call), *_assumed(known, facts, call)),
         notes=tuple(notes),
     )
 
@@ -277,6 +277,14 @@ def _worst(rows: _Rows, scores: Array) -> Worst:
     one = rows.samples[number]
     text = f"{one.text.first} | {one.text.second}" if one.text.second is not None else one.text.first
     return Worst(text[:300], one.text.kind, len(one.row), rows.lengths[number], float(scores[number]))
+
+
+def _entries_left_out(file: File, call: Call) -> Iterator[str]:
+    """Yield what a file has beside the entry points that ran."""
+    ran = {caller.binding.entry.name for caller in call.callers}
+    others = [entry.name for entry in file.description.entries if entry.name not in ran]
+    if others:
+        yield f"only {', '.join(sorted(ran))} ran; it has other entry points: {', '.join(sorted(others))}"
 
 
 def _assumed(known: _Known, facts: Facts, call: Call) -> Iterator[str]:

@@ -433,10 +433,20 @@ def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> f
     return (3.0 if made_from_base else formats.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
 
 
+def _metric_versions(branch: Branch) -> dict[str, int]:
+    """Return the versions of the metrics by which a checkpoint's datasets are scored."""
+    usable, _ = reference.chosen_datasets(tasks.get(branch.recipe.task), branch.datasets)
+    return {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable}
+
+
+def _gates_of_head(branch: Branch, target: Target) -> Gates:
+    """Return the bounds of another head; the file's size is judged once, with the student's own."""
+    return branch.recipe.gates(target.scheme).model_copy(update={"max_bytes_per_parameter": None})
+
+
 def _verify(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, formats.get(target.backend)
     assert files.student
-    usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
     quantised = files.models[target].inputs.get("quantised")
     request = verify.VerifyRequest(
         target,
@@ -451,14 +461,17 @@ def _verify(files: _Files, target: Target) -> Node:
         "thorough": request.thorough,
         "checkpoint": asdict(request.checkpoint),
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
-        "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
+        "metrics": _metric_versions(files.branch),
     }
     longest = recipe.lengths(target.backend)[-1]
     heads = {
-        name: replace(request, gates=branch.recipe.gates(target.scheme)) for name, branch in files.branch.heads.items()
+        name: replace(request, gates=_gates_of_head(branch, target)) for name, branch in files.branch.heads.items()
     }
     if heads:
-        params["heads"] = {name: {"gates": of_head.gates.model_dump()} for name, of_head in heads.items()}
+        params["heads"] = {
+            name: {"gates": of_head.gates.model_dump(), "metrics": _metric_versions(files.branch.heads[name])}
+            for name, of_head in heads.items()
+        }
     references = {
         name: _placed(branch, reference_node(branch.recipe, files.heads[name], branch.datasets, longest))
         for name, branch in files.branch.heads.items()

@@ -29,7 +29,7 @@ from pipeline.execution.executor import spec_of
 from pipeline.execution.node import Estimate, External, Input, Node, Scratch, versions
 from pipeline.execution.store import Store
 from pipeline.recipe import loading
-from pipeline.recipe.schema import Recipe
+from pipeline.recipe.schema import OF_A_CHECKPOINT, Recipe
 from pipeline.student import assemble, reference
 from pipeline.student import stage as student
 from pipeline.train import stage as train
@@ -231,7 +231,9 @@ def _prepare_head(name: str, head: Branch, last_stage: StageName, finished: Fini
     try:
         prepare(head, last_stage, finished)
     except PipelineError as error:
-        said = str(error).replace("student.pooling", f"heads.{name}.pooling")
+        said = str(error)
+        for key in OF_A_CHECKPOINT:
+            said = said.replace(f"student.{key}", f"heads.{name}.{key}")
         raise type(error)(f"head {name}: {said}") from error
 
 

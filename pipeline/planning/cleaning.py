@@ -12,14 +12,16 @@ from pipeline import artifact, atomic
 from pipeline.atomic import remove
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, shown_by, views
+from pipeline.formats.signature import HEADS
 from pipeline.schemes import BACKENDS, SCHEMES
 
 _LOGS = "logs"
 _SCHEME = f"(?:{'|'.join(map(re.escape, SCHEMES))})"
 _TARGET = f"(?:{'|'.join(BACKENDS)})-{_SCHEME}"
-_STAGES = "student|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
+_STAGES = "student|assemble|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
 _LOG = re.compile(
-    rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|(quantize|train)-{_SCHEME}|reference-[0-9]+|{_STAGES})\.log"
+    rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|(quantize|train)-{_SCHEME}|"
+    rf"(reference-[0-9]+|student|assemble)(-of-[a-z][a-z0-9_]*)?|{_STAGES})\.log"
 )
 """Logs of all nodes, as the executor names them; a node that failed has one and no view."""
 _TRIALS = re.compile(rf"sensitivity-{_TARGET}")
@@ -167,9 +169,13 @@ def _ours(build: Path) -> list[Path]:
 
 def _is_ours(folder: Path) -> bool:
     """Return whether a folder is a recipe's: it holds a view into this store, or an artifact itself."""
-    places = [folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())]
+    places = [folder, *(path for path in (*folder.iterdir(), *folder.glob(f"{HEADS}/*")) if _is_folder(path))]
     links = (link for place in places if os.access(place, os.R_OK | os.X_OK) for link in place.iterdir())
     return any(_is_view(link, folder.parent) for link in links) or _is_artifact(folder / "student")
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _is_view(link: Path, build: Path) -> bool:
@@ -208,7 +214,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
         folder: the folder.
         build: the build folder.
         held: keys that running processes use.
-        top: whether it is the recipe's own folder, which has logs and folders of targets.
+        top: whether it is the recipe's own folder, which has logs and folders of targets and of other heads.
     """
     found, links = _FolderContents(), []
     inside = sorted(folder.iterdir())
@@ -228,18 +234,36 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
             (found.kept.extend(added) if added else found.ours.append(path))
         elif top and _is_of_trials(path):
             found.ours.append(path)
-        elif top and path.is_dir() and _is_of_target(path, build):
-            below = _look(path, build, held, top=False)
-            found.ours += [one for one in below.ours if not one.is_symlink()]
-            links += [one for one in below.ours if one.is_symlink()]
-            found.kept += below.kept
-            found.in_use += below.in_use
-            found.folders += below.folders
+        elif top and (below := _folders_below(path, build)) is not None:
+            for inner in below:
+                _look_below(inner, build, held, found, links)
+            if path not in below:
+                found.kept += sorted(set(path.iterdir()) - set(below))
+                found.folders.append(path)
         else:
             found.kept.append(path)
     found.ours += links
     found.folders.append(folder)
     return found
+
+
+def _folders_below(path: Path, build: Path) -> list[Path] | None:
+    """Return the folders with views that a folder in a recipe's is or has: a target's, or those of heads; or None."""
+    if not _is_folder(path):
+        return None
+    if path.name == HEADS:
+        return [inner for inner in sorted(path.iterdir()) if _is_folder(inner)]
+    return [path] if _is_of_target(path, build) else None
+
+
+def _look_below(folder: Path, build: Path, held: set[str], found: _FolderContents, links: list[Path]) -> None:
+    """Sort the contents of a target's folder, or of another head's, into those of the recipe's folder."""
+    below = _look(folder, build, held, top=False)
+    found.ours += [one for one in below.ours if not one.is_symlink()]
+    links += [one for one in below.ours if one.is_symlink()]
+    found.kept += below.kept
+    found.in_use += below.in_use
+    found.folders += below.folders
 
 
 def _look_at_logs(logs: Path, named: set[str], found: _FolderContents) -> None:

@@ -5,7 +5,7 @@ import math
 from pipeline import tasks
 from pipeline.errors import RecipeError
 from pipeline.kinds import KINDS, OutputKind
-from pipeline.recipe.schema import Recipe, TargetSection
+from pipeline.recipe.schema import OF_A_CHECKPOINT, OtherHeadSection, Recipe, TargetSection
 from pipeline.runtimes import minimum_refusal
 from pipeline.schemes import (
     BACKENDS,
@@ -104,11 +104,25 @@ def _check_other_heads(recipe: Recipe) -> None:
                     f"targets.{backend}.schemes: {scheme} and [heads]: it is calibrated, which rewrites the weights "
                     f"for one head at a time, so the encoder would not be one any more. Take a scheme {why}."
                 )
-    for name in recipe.heads:
+    for name, head in recipe.heads.items():
         try:
             _check_judging(recipe.of_head(name))
         except RecipeError as error:
             raise RecipeError(f"heads.{name}: {error}") from error
+        _check_keys_of_head(f"heads.{name}", head)
+
+
+def _check_keys_of_head(key: str, head: OtherHeadSection) -> None:
+    """Refuse keys that would do nothing for a head."""
+    given = [name for name in OF_A_CHECKPOINT if getattr(head, name) is not None]
+    if given and tasks.get(head.task).output_kind != "embedding":
+        raise RecipeError(f"{key}.{given[0]}: it is for embeddings, and the task is {head.task}. Leave it out.")
+    sized = [scheme for scheme, gates in head.gates.items() if "max_bytes_per_parameter" in gates.model_fields_set]
+    if sized:
+        raise RecipeError(
+            f"{key}.gates.{sized[0]}.max_bytes_per_parameter: heads share a file, whose size is judged once. Bound it "
+            f"in verify.gates.{sized[0]}."
+        )
 
 
 def _row(scheme: str, key: str) -> Scheme | Unsupported:

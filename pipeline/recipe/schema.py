@@ -211,6 +211,10 @@ class VerifySection(Section):
     """Bounds by scheme; a bound given here replaces the scheme's default."""
 
 
+OF_A_CHECKPOINT = ("pooling", "prompts", "default_prompt", "width", "max_seq_length")
+"""Keys that say of a checkpoint's head what its folder does not: of the student, and of each other head."""
+
+
 class OtherHeadSection(Section):
     """Another head on the student's encoder, in the same files.
 
@@ -224,6 +228,14 @@ class OtherHeadSection(Section):
     """What the head does; labels are the checkpoint's own."""
     pooling: PoolingMode | None = None
     """Like `student.pooling`, for an embedding of a checkpoint without `modules.json`."""
+    prompts: dict[str, str] | None = None
+    """Like `student.prompts`."""
+    default_prompt: str | None = None
+    """Like `student.default_prompt`."""
+    width: Natural | None = None
+    """Like `student.width`."""
+    max_seq_length: Natural | None = None
+    """Like `student.max_seq_length`."""
     datasets: Names | None = None
     """Like `verify.datasets`, for this head."""
     gates: dict[str, Gates] = Field(default_factory=dict)
@@ -313,9 +325,8 @@ class Recipe(Section):
     def of_head(self, name: str) -> "Recipe":
         """Return another head's checkpoint, task and gates as a recipe: what is checked of a student, is of them."""
         head = self.heads[name]
-        source = StudentSection(
-            source=head.checkpoint, pooling=head.pooling, random_weights=self.student.random_weights
-        )
+        said = head.model_dump(include=set(OF_A_CHECKPOINT))
+        source = StudentSection(source=head.checkpoint, random_weights=self.student.random_weights, **said)
         verify = VerifySection(datasets=head.datasets, gates=head.gates)
         changed = {"task": head.task, "student": source, "verify": verify, "heads": {}, "beside": {}}
         return self.model_copy(update=changed | {"quantize": None, "thresholds": None})

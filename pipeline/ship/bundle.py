@@ -131,6 +131,8 @@ def _obstacle(parity: Parity, *, allow_not_run: bool) -> str | None:
     """Say why a verdict does not let a file go; the words go into the card, and a reason may hold a path."""
     if parity.verdict == "failed":
         gates = [gate.name for gate in parity.gates if not gate.passed]
+        for name, head in parity.heads.items():
+            gates += [f"{name}: {gate.name}" for gate in head.gates if not gate.passed]
         return f"its verdict is failed ({', '.join(gates) or 'it does not run'})"
     if parity.verdict == "not_run" and not allow_not_run:
         return "it was not run (--allow-not-run takes it all the same)"

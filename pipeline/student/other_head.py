@@ -38,8 +38,8 @@ def make(student: Path, name: str, source: Path, task_name: str, says_what_it_is
     metrics = stage.make(source, task_name, says_what_it_is, out)
     if (out / _TOKENIZER).read_bytes() != (student / _TOKENIZER).read_bytes():
         raise StudentError(
-            f"head {name}: the tokenizer in {source} gives other ids than the student's, so its texts would have to be "
-            "encoded otherwise. One file has one tokenizer: convert this head in a recipe of its own."
+            f"head {name}: {_TOKENIZER} in {source} is not the student's, and a file has one tokenizer for all its "
+            "heads. If they give the same ids, copy the student's there; else convert this head in a recipe of its own."
         )
     main = tasks.get(artifact.read_manifest(student).params["task"])
     mine, theirs = encoder_tensors(student, main), encoder_tensors(out, tasks.get(task_name))
