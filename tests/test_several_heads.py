@@ -234,6 +234,8 @@ def test_a_head_is_opened_by_its_name(line: Line, alone: dict[str, Line]) -> Non
         assert opened.signature.task == "token_classification"
     with pytest.raises(InputError, match=r"no head 'topics'; there are: tags, topic"):
         pipeline.load(model, head="topics")
+    with pytest.raises(InputError, match=r"holds heads \(tags, topic\); name one"):
+        pipeline.load(model / HEADS)
     with pytest.raises(InputError, match="none but the student's own"):
         pipeline.load(alone["main"].model("litert-fp32"), head="topic")
 

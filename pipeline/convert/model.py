@@ -274,6 +274,9 @@ def model_folder(path: Path, head: str | None = None) -> Path:
         raise InputError(
             f"{path} {no_file(path)}; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
         )
+    if path.name == signature.HEADS and os.path.isfile(path.parent / signature.SIGNATURE):
+        heads = ", ".join(signature.head_folders(path.parent))
+        raise InputError(f"{path} holds heads ({heads}); name one: {path.parent} with --head NAME, or {path}/NAME.")
     for folder in (path, path / "model", path.parent):
         if os.path.isfile(folder / signature.SIGNATURE):
             return folder if head is None else _head_folder(signature.root(folder), head)
