@@ -19,6 +19,7 @@ from rich.table import Table
 from scipy.stats import kendalltau
 
 import pipeline
+from pipeline.convert.model import model_folder
 from pipeline.data import datasets, readers
 from pipeline.errors import InputError, PipelineError
 
@@ -95,6 +96,9 @@ def main() -> int:
         path, absent = dataset.path(), dataset.absent()
         if path is None or absent:
             raise InputError(f"{_DATASET} is needed, and {absent}.{datasets.data_folder_note()}")
+        for folder in (options.reference, *options.folders):
+            # Before minutes of work for the others.
+            model_folder(folder)
         asked = queries(path, options.questions, options.passages)
         reference = scores(options.reference, asked, console)
         rows = {folder: scores(folder, asked, console) for folder in options.folders}
