@@ -27,6 +27,7 @@ from pipeline.student import golden
 from pipeline.text import binary
 
 VERSION = 3 + binary.VERSION
+"""A key by the vocabulary's size would change once a trimmed checkpoint is known, and convert everything again."""
 LABELS = "labels.txt"
 _LARGE = 2048
 """Elements from which on a tensor is worth storing once."""

@@ -40,7 +40,7 @@ class Binding:
 
     entry: Entry
     roles: tuple[Role, ...]
-    """Of each input, in the file's order."""
+    """The role of each input, in the file's order."""
     by_name: bool
 
     def arrays(self, row: Row, length: int, *, pad_token_id: int, first_position: int) -> list[Array]:

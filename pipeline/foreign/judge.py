@@ -30,7 +30,7 @@ from pipeline.text.encoding import Row
 _TEXTS, _TRIAL_ROWS, _DIAGNOSED = 120, 8, 40
 """Texts of an ordinary verdict; rows with which ways to call a file are tried; rows over which errors are tried."""
 _PADDED_EACH, _PADDING = 3, 16
-"""Of free lengths, each third row runs padded as well, to so many tokens more."""
+"""Where a file takes any length, every third row runs again with this many tokens of padding."""
 
 
 @dataclass(frozen=True)

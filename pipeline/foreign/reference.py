@@ -37,7 +37,7 @@ class Facts:
     """The position of the first token, as Hugging Face numbers it."""
     hidden: int
     outputs: int | None
-    """Of the head; None for an embedding."""
+    """Width of the head's outputs; None for an embedding."""
     labels: tuple[str, ...] | None
     head: str
     prompts: Prompts

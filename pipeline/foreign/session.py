@@ -23,7 +23,7 @@ _OPEN: Mapping[str, Callable[[Path], OpenFile]] = {
     onnx.SUFFIX: onnx.OpenONNX,
 }
 SUFFIXES = tuple(_OPEN)
-"""Of the files that can be judged."""
+"""Suffixes of the files that can be judged."""
 _TRIED = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 384, 512)
 """Lengths that are tried where a file does not tell its bounds."""
 
