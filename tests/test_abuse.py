@@ -11,7 +11,8 @@ from abuse.forked import Forks
 
 pytestmark = pytest.mark.toolchain
 SEED = 20
-INPUTS = range(0, 60)
+INPUTS = range(0, 60, 3)
+"""Every third of them; `make abuse` gives all."""
 HOSTILE = range(0, 24)
 
 

@@ -448,6 +448,7 @@ def test_two_runs_at_once_take_turns_and_both_succeed(line):
     assert "another run makes reference 32; waiting for it" in told
 
 
+@pytest.mark.full
 def test_what_another_processor_computed_counts(line, tmp_path):
     """Golden rows and the reference are made again by plainer kernels; files and verdicts still fit them."""
     before = {

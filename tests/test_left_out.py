@@ -58,9 +58,13 @@ COREML_INTEGERS = replace(
 
 
 def every(schemes: tuple[str, ...]) -> list[Any]:
-    """Return all architectures with all schemes; one layer of BERT in fp32, at one length, is the one for every run."""
+    """Return all architectures with all schemes, for `make test-full`."""
     cases = [(architecture, scheme, 2, (8, 16)) for architecture in ARCHITECTURES for scheme in schemes]
-    return [pytest.param(("bert", "fp32", 1, (16,))), *(pytest.param(case, marks=pytest.mark.full) for case in cases)]
+    return [pytest.param(case, marks=pytest.mark.full) for case in cases]
+
+
+ONE = ("bert", "fp32", 1, (16,))
+"""The case of every run, but for ExecuTorch, which takes longest."""
 
 
 @contextlib.contextmanager
@@ -126,14 +130,14 @@ def test_executorch_files(case: Case, tmp_path: Path) -> None:
     assert few < many / 2
 
 
-@pytest.mark.parametrize("case", every(("fp32",)), ids=str)
+@pytest.mark.parametrize("case", [ONE, *every(("fp32",))], ids=str)
 def test_litert_files(case: Case, tmp_path: Path) -> None:
     (once, again), (few, many) = converted(LITERT, case, tmp_path)
     assert once == again
     assert all(a < b for a, b in zip(few, many, strict=True))
 
 
-@pytest.mark.parametrize("case", every(("fp32", "fp16")), ids=str)
+@pytest.mark.parametrize("case", [ONE, *every(("fp32", "fp16"))], ids=str)
 def test_coreml_files(case: Case, tmp_path: Path) -> None:
     (fewer, every_check), ((few,), (many,)) = converted(COREML, case, tmp_path)
     assert fewer == every_check

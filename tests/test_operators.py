@@ -137,10 +137,11 @@ def test_in_executorch_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp
 
 # --- activations that nobody listed -----------------------------------------------------------------------------------
 
-FORMULAS = ("mish", *(pytest.param(name, marks=pytest.mark.full) for name in ("quick_gelu", "relu2")))
+FULL: dict[bool, list[pytest.MarkDecorator]] = {True: [pytest.mark.full], False: []}
+FORMULAS = ("mish", *(pytest.param(name, marks=FULL[True]) for name in ("quick_gelu", "relu2")))
 
 
-@pytest.mark.parametrize("backend", formats.NAMES)
+@pytest.mark.parametrize("backend", [pytest.param(name, marks=FULL[name != "coreml"]) for name in formats.NAMES])
 @pytest.mark.parametrize("setting", FORMULAS)
 def test_a_clean_conversion_of_an_activation_that_nobody_listed_passes(
     setting: str, backend: str, worker_pool: WorkerPool

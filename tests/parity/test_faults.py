@@ -22,9 +22,9 @@ SAMPLE = (
     ("padded_on_the_left", Target("litert", "int8_dynamic")),
     ("temperature_off_2", Target("litert", "int8_dynamic")),
     ("golden_a_little_looser", Target("litert", "int8_dynamic")),
-    ("input_range_of_another", Target("litert", "int8_static")),
 )
 FULL = (
+    ("input_range_of_another", Target("litert", "int8_static")),
     ("samples_are_one_object", Target("litert", "int8_dynamic")),
     ("rounded_anew", Target("litert", "int4_dynamic")),
     ("layers_swapped", Target("coreml", "int8_weight_only")),

@@ -14,7 +14,7 @@ from warm import session
 from pipeline import formats
 
 SEED = 20
-FILES, FLIPPED = 16, 6
+FILES, FLIPPED = 16, 3
 
 
 NAMES = [pytest.param(name, marks=pytest.mark.full if name == "executorch" else ()) for name in formats.NAMES]
