@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 TOKEN = "hf_writer"
 READER = "hf_reader"
 COMMIT = "c" * 40
+_POLL_S = 0.02
+"""How soon a server that is told to end looks; half a second by default, which tests would wait for."""
 
 
 @dataclass
@@ -188,7 +190,7 @@ def serving() -> Iterator[Hub]:
     handler = type("Handler", (_Handler,), {"hub": hub})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
         thread.start()
         try:
             yield hub

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import REPOSITORY, TinyLine, run_command_here
 
-from pipeline.devices import devicectl, iphone, iphone_states, usbmux_remote
+from pipeline.devices import devicectl, iphone, iphone_states, transport, usbmux_remote
 from pipeline.devices.table import AttachedPhone, Device
 from pipeline.devices.transport import DeviceError
 
@@ -85,6 +85,8 @@ def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_IPHONE", str(home))
     monkeypatch.delenv(usbmux_remote.VARIABLE, raising=False)
+    # A phone is looked at every ten seconds, this one at once.
+    monkeypatch.setattr(transport, "_pause_s", lambda *_: 0.05)
     found = Mac(home)
     found.say()
     return found
