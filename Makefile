@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support coverage compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support coverage front-door compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -176,6 +176,9 @@ support: ready  ## every architecture in published sizes through every format; w
 
 coverage: ready  ## fifty encoders that people use, from folders in the hub's layout to verified files; writes benchmarks/COVERAGE.md (an hour or two)
 	@.venv/bin/python -m benchmarks.coverage
+
+front-door: ready  ## what `init` says to folders as the hub has them; writes docs/folders.md (two minutes)
+	@.venv/bin/python -m benchmarks.front_door
 
 processors: ready  ## the gates of RECIPE as computed on other processors; writes benchmarks/PROCESSORS.md (half an hour)
 	@PYTHONPATH=.:tests .venv/bin/python -m benchmarks.processors $(RECIPE)

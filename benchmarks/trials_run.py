@@ -72,7 +72,7 @@ def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *
     graph.root = ""
     laid_out = graph.at(recipe.name, "student")
     if judged and trial.row.dataset is not None and laid_out is not None:
-        graph.include(reference_node(recipe, laid_out, recipe.verify.datasets, _longest(recipe)))
+        graph.include(reference_node(recipe, laid_out, recipe.verify.datasets, _longest(recipe), exempt=True))
     outcome = running.carry_out(graph, table.folder, progress, Local(threads))
     return Made(recipe, table.folder / recipe.name, targets(recipe), outcome)
 

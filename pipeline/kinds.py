@@ -17,6 +17,8 @@ class Kind:
 
     metric: str
     """Metric of a user's own labelled files, a row of `pipeline.metrics.scoring.METRICS`."""
+    metrics: tuple[str, ...] = ()
+    """Other metrics that a recipe may choose for them."""
     decision: Literal["one", "each", "span"] | None = None
     """`one`: the class with the largest logit, by a softmax over all. `each`: every label whose probability, a sigmoid
     of its own logit, reaches its threshold. `span`: a start and an end among the tokens. None: the numbers themselves.
@@ -35,10 +37,10 @@ class Kind:
 
 KINDS: Mapping[OutputKind, Kind] = {
     "embedding": Kind("spearman", trained=False),
-    "logits": Kind("accuracy", "one", named=True),
+    "logits": Kind("accuracy", ("matthews",), "one", named=True),
     "value": Kind("spearman", real_targets=True),
-    "token_logits": Kind("entity_f1", "one", per_token=True, named=True),
-    "spans": Kind("squad_f1", "span", per_token=True),
-    "multi_label": Kind("micro_f1", "each", named=True, real_targets=True, several_targets=True),
+    "token_logits": Kind("entity_f1", (), "one", per_token=True, named=True),
+    "spans": Kind("squad_f1", (), "span", per_token=True),
+    "multi_label": Kind("micro_f1", ("macro_f1",), "each", named=True, real_targets=True, several_targets=True),
     "values": Kind("mean_spearman", named=True, real_targets=True, several_targets=True),
 }

@@ -404,7 +404,7 @@ STUDENTS = {
     "only a pickle": student_of(
         "pytorch_model.bin but no model.safetensors",
         "Pickles can run code",
-        "save_pretrained(safe_serialization=True)",
+        ".save_pretrained(",
         change=drop(WEIGHTS, then=put("pytorch_model.bin", b"\x80\x04.")),
     ),
     "shards": student_of(

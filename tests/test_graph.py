@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file, write_student
+from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file, run_command_here, write_student
 
 from pipeline import artifact, atomic
 from pipeline.artifact import Manifest
@@ -875,3 +875,16 @@ def test_cleaning_a_recipe_keeps_what_another_one_shows(kept: Store) -> None:
     assert removed.folders == [kept.build / "own"]
     assert removed.artifacts == [keys["mine"]]
     assert artifact.load(kept.build / "other/shared")
+
+
+@pytest.mark.toolchain
+def test_a_student_at_chance_is_known_before_any_conversion(tiny_student, tmp_path):
+    """Its labels are those of the data, and its head was never trained, which nothing declares."""
+    source = {"source": str(tiny_student("bert", "classification"))}
+    values = {"task": "classification", "student": source, "verify": {"datasets": ["sentiment"]}}
+    recipe = recipe_file(tmp_path, **values, targets={"litert": {"schemes": ["fp32"]}})
+    outcome = run_command_here("verify", recipe, "--build", tmp_path / "build", cwd=tmp_path)
+    assert outcome.rc == 2, outcome.stdout
+    assert "the student itself is at chance, in PyTorch: accuracy 0." in outcome.stderr
+    assert "Nothing was converted" in outcome.stderr
+    assert sorted(path.name for path in (tmp_path / "build" / "tiny").iterdir()) == ["logs", "student"]

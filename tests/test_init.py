@@ -86,7 +86,7 @@ def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_stud
     checkpoint = tiny_student("bert", "embedding")
     parsed, _ = recipe.read_recipe(str(draft(checkpoint, tmp_path / "recipe.toml").file))
     assert parsed.quantize == QuantizeSection()
-    assert "# Evens outliers out" in (tmp_path / "recipe.toml").read_text()
+    assert "# SmoothQuant scales shrink outliers" in (tmp_path / "recipe.toml").read_text()
     monkeypatch.setattr(formats.get("litert"), "DRAFTED", ("fp32", True))
     parsed, _ = recipe.read_recipe(str(draft(checkpoint, tmp_path / "other.toml").file))
     assert parsed.quantize is None
@@ -302,17 +302,28 @@ def test_online_the_hub_is_asked_for_the_commit_and_the_whole_folder_comes(small
         return run_command("init", *arguments, cwd=tmp_path, **given)
 
     refused = init("me/leaf")
-    assert (refused.rc, "--online" in refused.stderr) == (2, True)
-    made = init("me/leaf", "--online")
+    assert (refused.rc, "Say hub:me/leaf" in refused.stderr) == (2, True)
+    made = init("hub:me/leaf")
     assert made.rc == 0, made.stderr
     assert "Pooling (mean) → Dense → Normalize" in made.stdout
-    assert all(name in made.stdout.partition("the model has prompts")[2] for name in ("query", "passage"))
+    assert f"the newest commit of me/leaf is {hub_server.COMMIT}" in made.stderr
+    assert all(f"{name} (" in made.stdout.partition("\nprompts ")[2] for name in ("query", "passage"))
     written = recipe.read_recipe(str(tmp_path / "recipe.toml"))[0]
     assert written.student.source == f"hub:me/leaf@{hub_server.COMMIT}"
-    absent = init("me/other", "--online", "--output", "other.toml")
+    absent = init("hub:me/other", "--output", "other.toml")
     assert absent.rc == 2, absent.stderr
     assert "me/other" in absent.stderr
     assert "Traceback" not in absent.stderr
+
+
+def test_a_hub_that_does_not_answer_is_one_line_and_soon(tmp_path):
+    """Its library would ask again for half a minute, and a name that nobody resolves is an error of its own."""
+    absent = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+    for checkpoint in ("hub:me/leaf", f"hub:me/leaf@{COMMIT}"):
+        outcome = run_command("init", checkpoint, cwd=tmp_path, **absent)
+        assert outcome.rc == 2, outcome.stderr
+        assert "is not in the local hub cache" in outcome.stderr
+        assert "Traceback" not in outcome.stderr
 
 
 def without_config(folder: Path) -> None:
@@ -433,7 +444,7 @@ def test_a_place_that_cannot_be_is_refused(output, words, tiny_student, tmp_path
 def test_the_command_says_what_it_found_and_what_comes_next(command_here, tmp_path):
     outcome = command_here("init", "bundled:all-MiniLM-L6-v2", "--name", "mine")
     assert (outcome.rc, outcome.stderr) == (0, "")
-    for words in ("22.7 M parameters", "6 layers", "WordPiece, 30,522 tokens", "embedding: modules.json", "512 tokens"):
+    for words in ("22.7 M parameters", "6 layers", "WordPiece, 30,522 tokens", "embedding: modules.json", "takes 512"):
         assert words in outcome.stdout
     assert outcome.stdout.splitlines()[-1] == "wrote recipe.toml; next: make run RECIPE=recipe.toml"
     plan = command_here("plan", "recipe.toml", "--json")

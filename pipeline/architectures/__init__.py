@@ -49,6 +49,7 @@ def get(model_type: str | None) -> Architecture:
         known = ", ".join(sorted(ARCHITECTURES))
         reason = UNSUPPORTED.get(model_type or "")
         why = f"It is not supported: {reason}" if reason else "To add one, write a module in pipeline/architectures"
+        why += ". `pocketbert recipes` lists encoders of the same uses that convert"
         raise StudentError(f"the checkpoint's model_type is {model_type!r}; supported: {known}. {why}.")
     return ARCHITECTURES[model_type]
 

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import Source
 from pipeline.checkpoint.weights import INTEGERS, WEIGHTS, weight_files
-from pipeline.data.location import hub_errors
+from pipeline.data.location import HUB_SECONDS, hub_errors
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import NAME, SentenceHead
 
@@ -57,8 +57,16 @@ class Summary:
     """Whether the folder, or the checkpoint's config, says how its vectors are made."""
     head: str | None
     """The modules behind the encoder, in words."""
+    head_file: str | None
+    """The file that says how its vectors are made, relative to the folder."""
+    normalizes: bool
+    """Whether its vectors have unit length."""
     prompts: dict[str, str]
     """Texts that an embedding model wants before a text, by name."""
+    default_prompt: str | None
+    """The prompt of a text that comes without one."""
+    unread: list[str]
+    """Settings of its sentence-transformers files that nothing here carries out, as `key = value`."""
 
     @property
     def is_bare(self) -> bool:
@@ -66,20 +74,23 @@ class Summary:
         return self.class_name is not None and self.class_name.endswith("Model") and "For" not in self.class_name
 
 
-def resolve(checkpoint: str, output: Path, *, online: bool = False) -> str:
+def resolve(checkpoint: str, output: Path, tell: Callable[[str], None]) -> str:
     """Return the `student.source` of a recipe in `output` for a checkpoint that was named on the command line.
 
     Args:
-        checkpoint: a folder, `bundled:NAME`, `hub:OWNER/NAME@COMMIT`, or a plain hub name.
+        checkpoint: a folder, `bundled:NAME`, `hub:OWNER/NAME@COMMIT`, `hub:OWNER/NAME` for the newest commit, which
+            the Hub is asked for, or `OWNER/NAME` from the local hub cache.
         output: the recipe's file, to whose folder a relative path is related.
-        online: whether the Hub is asked for the commit of a plain name.
+        tell: called with the commit that the Hub named.
 
     Raises:
-        StudentError: the checkpoint is a plain hub name, and the local cache does not tell its commit.
+        StudentError: the Hub, or for a plain name the local cache, does not tell a commit.
     """
     plain = checkpoint.removeprefix("hub:")
-    if online and _HUB_NAME.fullmatch(plain) and not Path(checkpoint).exists():
-        return f"hub:{plain}@{_online_commit(plain)}"
+    if plain != checkpoint and _HUB_NAME.fullmatch(plain):
+        commit = _newest_commit(plain)
+        tell(f"the newest commit of {plain} is {commit}; the recipe names it, so it stays the same model")
+        return f"hub:{plain}@{commit}"
     if checkpoint.startswith(("bundled:", "hub:")):
         return checkpoint
     folder = Path(os.path.expanduser(checkpoint))
@@ -114,17 +125,16 @@ def _cached_commit(repository: str) -> str:
         )
     raise StudentError(
         f"{repository} is neither a folder nor in the local hub cache, and a name alone is not downloaded: its branch "
-        f"can move. Say hub:{repository}@<40-digit commit>, which the model's page lists under its files, or --online "
-        "to ask the Hub for today's."
+        f"can move. Say hub:{repository} to ask the Hub for its newest commit, or hub:{repository}@<40-digit commit>."
     )
 
 
-def _online_commit(repository: str) -> str:
+def _newest_commit(repository: str) -> str:
     """Ask the Hub for the commit to which a repository's main branch points now."""
     from huggingface_hub import HfApi
 
     with hub_errors(repository, StudentError, "or name a local folder"):
-        commit = HfApi().model_info(repository).sha
+        commit = HfApi().model_info(repository, timeout=HUB_SECONDS).sha
     if commit is None or not _COMMIT.fullmatch(commit):
         raise StudentError(f"the Hub names no commit of {repository}. Say hub:{repository}@<40-digit commit>.")
     return commit
@@ -181,7 +191,11 @@ def summarise(source: Source, named: str) -> Summary:
         sentence_transformers=sentences.has_modules(source.folder),
         has_head=sentences.has_modules(source.folder) or NAME in config,
         head=head.chain if head else None,
+        head_file=_head_file(source) if head else None,
+        normalizes=head is not None and head.normalizes,
         prompts=head.prompts if head else {},
+        default_prompt=head.default_prompt if head else None,
+        unread=sentences.unread_settings(source.folder),
     )
 
 
@@ -215,7 +229,17 @@ def _tokenizer(folder: Path) -> tuple[str, int | None]:
         raise StudentError(f"{path} has no table `model`; save the tokenizer again.")
     if (folder / "vocab.txt").is_file():
         return "WordPiece", len((folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").splitlines())
+    if (folder / "vocab.json").is_file():
+        return "BPE", len(read_json(folder / "vocab.json"))
     return "SentencePiece", None
+
+
+def _head_file(source: Source) -> str:
+    """Return the file that says what the head is, relative to the folder."""
+    if source.config.get(NAME) is not None:
+        return "config.json"
+    named = (sentences.MODULES, "1_Pooling/config.json")
+    return next((name for name in named if (source.folder / name).is_file()), "config.json")
 
 
 def _head(source: Source) -> SentenceHead | None:

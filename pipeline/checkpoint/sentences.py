@@ -44,6 +44,7 @@ _TABLE = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
 """`model_type` of a table's config.json, where one is beside it."""
 _VECTOR = "sentence_embedding"
+_KNOWN_SETTINGS = ("__version__", "prompts", "default_prompt_name", "similarity_fn_name", "model_type")
 _INERT = ("Dropout",)
 """Modules that do nothing outside training."""
 _READ = ("Transformer", "Pooling", _TABLE, "Dense", "LayerNorm", "Normalize", *_INERT)
@@ -73,6 +74,16 @@ def table_folder(folder: Path) -> Path | None:
         return modules[0].folder if modules[0].kind == _TABLE else None
     path = folder / "config.json"
     return folder if path.is_file() and read_json(path).get("model_type") == _MODEL2VEC else None
+
+
+def unread_settings(folder: Path) -> list[str]:
+    """Return the keys of config_sentence_transformers.json that nothing here carries out, as `key = value`."""
+    path = folder / SETTINGS
+    config = read_json(path) if path.is_file() else {}
+    found = {key: value for key, value in config.items() if key not in _KNOWN_SETTINGS and value is not None}
+    if config.get("similarity_fn_name") not in (None, "cosine"):
+        found["similarity_fn_name"] = config["similarity_fn_name"]
+    return [f"{key} = {json.dumps(value)[:60]}" for key, value in found.items()]
 
 
 def files(folder: Path) -> list[str]:

@@ -21,7 +21,7 @@ from pipeline.artifact import MANIFEST, check_size, digest_of, sha256_file
 from pipeline.checkpoint import plausible, sentences, tables
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.weights import WEIGHTS, check_adapter, check_weights, check_weights_file, header, weight_files
-from pipeline.data.location import hub_errors
+from pipeline.data.location import hub_answers, hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.heads import sentence
 from pipeline.heads.pooling import MODES
@@ -218,14 +218,15 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     if match is None:
         raise StudentError(
             f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken. "
-            "`pocketbert init OWNER/NAME --online` asks the Hub for today's commit, and writes a recipe with it."
+            "`pocketbert init hub:OWNER/NAME` asks the Hub for its newest commit, and writes a recipe with it."
         )
     from huggingface_hub import snapshot_download
 
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         patterns = [*_TAKEN, *_OF_SENTENCES, *_MODULE_FILES, "README.md"]
-        folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
+        silent = not hub_answers(repository)
+        folder = snapshot_download(repository, revision=revision, allow_patterns=patterns, local_files_only=silent)
     _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 

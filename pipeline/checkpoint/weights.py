@@ -15,6 +15,12 @@ CODES = "integers.safetensors"
 GAINS = "gains.safetensors"
 """The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.smoothquant`."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+_ADAPTED = {
+    "SEQ_CLS": "SequenceClassification",
+    "TOKEN_CLS": "TokenClassification",
+    "QUESTION_ANS": "QuestionAnswering",
+}
+"""The ends of peft's classes by `task_type`; an encoder without a head is the rest."""
 INTEGERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
 """Safetensors types of buffers, such as BERT's saved position numbers, which are no parameters."""
 BUFFERS = ("position_ids", "token_type_ids")
@@ -53,13 +59,17 @@ def weight_files(folder: Path) -> list[str]:
 
 def check_adapter(folder: Path) -> None:
     """Refuse an adapter, which changes what the weights beside it compute and would be left out."""
-    if (folder / "adapter_config.json").is_file():
-        raise StudentError(
-            f"{folder} has an adapter (adapter_config.json), which is not read. Merge it into its model first:\n"
-            f"  model = peft.AutoPeftModelForFeatureExtraction.from_pretrained({str(folder)!r}).merge_and_unload()\n"
-            f"  model.save_pretrained('merged'); transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
-            ".save_pretrained('merged')"
-        )
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        return
+    config = read_json(path)
+    kind = _ADAPTED.get(str(config.get("task_type")), "FeatureExtraction")
+    raise StudentError(
+        f"{folder} has an adapter (adapter_config.json, for {str(config.get('base_model_name_or_path'))[:120]}), which "
+        "is not read. Merge it into its model with the library peft, and name the folder 'merged' then: "
+        f"peft.AutoPeftModelFor{kind}.from_pretrained({str(folder)!r}).merge_and_unload().save_pretrained('merged'); "
+        f"transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('merged')."
+    )
 
 
 def check_weights(folder: Path) -> None:
@@ -70,6 +80,13 @@ def check_weights(folder: Path) -> None:
     """
     for name in weight_files(folder):
         check_weights_file(folder / name)
+
+
+def _class_of(folder: Path) -> str:
+    """Return the class that config.json names, or the one for an encoder; the header of the error needs no more."""
+    classes = read_json(folder / "config.json").get("architectures") if (folder / "config.json").is_file() else None
+    named = str(classes[0]) if isinstance(classes, list) and classes else ""
+    return named if re.fullmatch(r"[A-Z]\w{2,60}", named) else "AutoModel"
 
 
 def check_weights_file(path: Path, whole_numbers: tuple[str, ...] = BUFFERS) -> None:
@@ -83,8 +100,9 @@ def check_weights_file(path: Path, whole_numbers: tuple[str, ...] = BUFFERS) -> 
         pickles = sorted(found.name for pattern in _PICKLES for found in folder.glob(pattern))
         if pickles:
             raise StudentError(
-                f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read; "
-                "save the model with save_pretrained(safe_serialization=True)."
+                f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read. Where you trust "
+                f"its origin, transformers writes {WEIGHTS} beside it: "
+                f"transformers.{_class_of(folder)}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})."
             )
         raise StudentError(f"{folder} has no {WEIGHTS}.")
     try:

@@ -156,7 +156,7 @@ def _executor(cluster: str | None) -> "Executor | None":
 
 @app.command()
 def init(
-    checkpoint: Annotated[str, typer.Argument(help="A folder, bundled:NAME, hub:OWNER/NAME@COMMIT, or a cached name.")],
+    checkpoint: Annotated[str, typer.Argument(help="A folder, bundled:NAME, hub:OWNER/NAME, or a cached name.")],
     output: Annotated[Path, typer.Option(help="Recipe file to write.")] = Path("recipe.toml"),
     name: Annotated[str | None, typer.Option(help="Name of the recipe; by default made from the checkpoint's.")] = None,
     task: Annotated[str | None, typer.Option(help="Task; by default read from the checkpoint's model class.")] = None,
@@ -164,15 +164,22 @@ def init(
         PoolingMode | None,
         typer.Option(help="Pooling of an encoder whose folder says none, such as mean or cls."),
     ] = None,
-    online: Annotated[
-        bool, typer.Option("--online", help="Ask the Hub for today's commit of OWNER/NAME, and download it.")
-    ] = False,
+    train: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled .csv, .tsv, .jsonl or .parquet, or a folder of train and dev files, to fine-tune on."
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Column of --train with the text.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of --train with the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of --train with the label.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect a checkpoint and write a recipe that fits it."""
+    """Inspect a checkpoint, say what is assumed of it, and write a recipe that fits it."""
     from pipeline.planning.draft import draft
 
+    given = {"text": text, "pair": pair, "label": label}
     with Progress(quiet=as_json) as progress:
         drafted = draft(
             checkpoint,
@@ -180,8 +187,9 @@ def init(
             name=name,
             task=task,
             pooling=pooling,
+            train=train,
+            columns={key: name for key, name in given.items() if name is not None},
             force=force,
-            online=online,
             tell=progress.note,
         )
     documents.show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))

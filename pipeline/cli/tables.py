@@ -1,7 +1,7 @@
 """The results of the verbs on standard output: lines and tables for people."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -22,6 +22,7 @@ from pipeline.recipe.reference import SectionKeys
 from pipeline.report import wording
 from pipeline.ship.placing import ShippedModel
 from pipeline.ship.push import PushedBundle
+from pipeline.verify.advice import advice
 from pipeline.verify.record import EXEMPT, Parity
 
 _out = Console(highlight=False)
@@ -73,23 +74,11 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
 def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Parity]) -> None:
     """Print the verdicts, how much was made, and where the report is."""
     if parities:
-        table = Table(box=None, pad_edge=False)
-        # Every target of a recipe has its task, and so the same measure.
-        score = wording.score_name(next(iter(parities.values())).score)
-        for title in ("target", "verdict"):
-            table.add_column(title)
-        for title in ("MB", f"mean {score}", f"worst {score}"):
-            table.add_column(title, justify="right")
+        show(_verdicts(parities))
         for name, parity in parities.items():
-            scores = parity.measures
-            table.add_row(
-                name,
-                _VERDICT[parity.verdict],
-                f"{parity.file_bytes / 1e6:.1f}",
-                (wording.score(scores.mean_score, parity.score) if scores else None) or wording.GAP,
-                (wording.score(scores.worst_score, parity.score) if scores else None) or wording.GAP,
-            )
-        show(table)
+            if parity.worst and parity.measures:
+                score = wording.score(parity.worst[0].score, parity.score)
+                say(f"{name}: worst text, {wording.score_name(parity.score)} {score}: {parity.worst[0].short()}")
         for name, parity in parities.items():
             for head, one in parity.heads.items():
                 say(f"{name}, head {head}: {wording.of_head(one)}")
@@ -98,6 +87,8 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
                 # It would read as why a file failed.
                 exempt = reason == EXEMPT and parity.verdict == "failed"
                 say(f"{name} {'note' if exempt else wording.verdict(parity.verdict)}: {reason}")
+            for suggestion in advice(parity):
+                say(f"{name} next: {suggestion.sentence}.")
         notes = (f"{one.evaluator}: {one.evaluator_stands_in}" for one in parities.values() if one.evaluator_stands_in)
         for note in dict.fromkeys(notes):
             say(f"Core ML files were run by {note}")
@@ -105,6 +96,62 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
     say(f"{len(made)} made, {len(steps) - len(made)} kept because nothing changed.")
     if steps and steps[-1].name == "report":
         say(f"report: {folder / 'report' / 'index.html'}")
+
+
+def _verdicts(parities: Mapping[str, Parity]) -> Table:
+    """Return the table of verdicts: what the task's user asks for first, then the closeness of the outputs."""
+    table = Table(box=None, pad_edge=False)
+    # Every target of a recipe has its task, and so the same measures.
+    first = next(iter(parities.values()))
+    score = wording.score_name(first.score)
+    kept = [title for title in _KEPT if any(_KEPT[title](parity) for parity in parities.values())]
+    datasets = list(dict.fromkeys((row.dataset, row.metric) for parity in parities.values() for row in parity.datasets))
+    for title in ("target", "verdict"):
+        table.add_column(title)
+    scores = [f"{metric} on {dataset}" for dataset, metric in datasets]
+    for title in ("MB", *scores, *kept, f"mean {score}", f"worst {score}"):
+        table.add_column(title, justify="right")
+    for name, parity in parities.items():
+        found = {(row.dataset, row.metric): f"{row.reference:.2%} → {row.found:.2%}" for row in parity.datasets}
+        measures = parity.measures
+        values = [measures.mean_score, measures.worst_score] if measures else [None, None]
+        table.add_row(
+            name,
+            _VERDICT[parity.verdict],
+            f"{parity.file_bytes / 1e6:.1f}",
+            *(found.get(key, wording.GAP) for key in datasets),
+            *(_KEPT[title](parity) or wording.GAP for title in kept),
+            *((wording.score(value, parity.score) if measures else None) or wording.GAP for value in values),
+        )
+    return table
+
+
+def _agreement(parity: Parity) -> str | None:
+    """Return how many decisions are the reference's, of a task that decides."""
+    agreement = parity.measures.agreement if parity.measures else None
+    return None if agreement is None else f"{agreement:.1%}"
+
+
+def _order(parity: Parity) -> str | None:
+    """Return how alike the file orders the texts, of a task whose answer is a number."""
+    tau = parity.measures.kendall_tau if parity.measures else None
+    return None if tau is None else f"{tau:.3f}"
+
+
+def _difference(parity: Parity) -> str | None:
+    """Return the largest error of a number, beside the range of the reference's numbers."""
+    measures = parity.measures
+    if measures is None or measures.value_range is None:
+        return None
+    return f"{measures.max_abs_error * measures.unit:.2g} of {measures.value_range:.3g}"
+
+
+_KEPT: Mapping[str, Callable[[Parity], str | None]] = {
+    "same decision": _agreement,
+    "Kendall's τ": _order,
+    "largest error of the range": _difference,
+}
+"""Measures over the verification texts that tell a user more than decibels, by the title of their column."""
 
 
 def print_zero_shot(texts: Sequence[str], found: Sequence[Mapping[str, float]]) -> None:
@@ -164,9 +211,8 @@ def print_draft(draft: Draft) -> None:
         "size": ", ".join(size),
         "tokenizer": f"{checkpoint.tokenizer}{vocabulary}",
         "task": f"{draft.task}: {draft.why}",
-        "head": (checkpoint.head or "") if draft.task == "embedding" else "",
-        "labels": ", ".join(checkpoint.labels[:8]) + (" …" if len(checkpoint.labels) > 8 else ""),
-        "limit": f"{checkpoint.max_length} tokens; lengths {', '.join(map(str, draft.lengths))}",
+        **draft.assumed,
+        "lengths": ", ".join(map(str, draft.lengths)),
         "schemes": "; ".join(f"{backend} {', '.join(names)}" for backend, names in draft.schemes.items()),
         "datasets": ", ".join(draft.datasets),
     }

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +25,21 @@ ENDINGS: dict[OutputKind, tuple[str, ...]] = {
 _SEVERAL: Mapping[OutputKind, Literal["given", "numbers"]] = {"multi_label": "given", "values": "numbers"}
 
 
-def dataset(task: Task, train: Path, dev: Path, columns: Columns) -> Dataset:
+def dataset(task: Task, train: Path, dev: Path, columns: Columns, metric: str | None = None) -> Dataset:
     """Return two files as a dataset named `dev_file`; the names of its labels are those that the files hold.
+
+    Args:
+        task: the recipe's.
+        train: the rows to train on.
+        dev: the rows to judge on.
+        columns: their columns.
+        metric: a metric of the task's kind of output; None for its first.
 
     Raises:
         InputError: a file is absent or malformed, or `dev` has a class that `train` lacks.
     """
-    return _dataset("dev_file", task, dev, columns, _names(task, train, dev, columns), train=train)
+    found = _dataset("dev_file", task, dev, columns, _names(task, train, dev, columns), train=train)
+    return replace(found, metric=metric) if metric else found
 
 
 def single(name: str, task: Task, file: Path, columns: Columns) -> Dataset:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pipeline.errors import InputError, PipelineError
 
+HUB_SECONDS = 10.0
+"""How long the Hub may think about a short question."""
 _HUB_FILE = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})/([\w./-]+)")
 
 
@@ -60,8 +62,38 @@ def hub_errors(requested: str, kind: type[PipelineError], remedy: str) -> Iterat
         yield
     except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
         raise kind(
-            f"{requested} is not in the local hub cache and cannot be downloaded (offline). "
-            f"Download it elsewhere, {remedy}."
+            f"{requested} is not in the local hub cache and cannot be downloaded (offline). " + remedy_of(remedy)
         ) from error
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise kind(f"{requested} cannot be downloaded: {str(error).splitlines()[0]}") from error
+    except connection_error() as error:
+        raise kind(
+            f"{requested} is not in the local hub cache, and the Hub does not answer ({error}). " + remedy_of(remedy)
+        ) from error
+
+
+def remedy_of(remedy: str) -> str:
+    """Return a remedy as a sentence of its own."""
+    return f"Download it elsewhere, {remedy}."
+
+
+def hub_answers(repository: str) -> bool:
+    """Return whether the Hub answers a short question; its library asks an absent Hub again for half a minute."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        HfApi().model_info(repository, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, ValueError):
+        # It answers, and what it says the download says again.
+        return True
+    except (OfflineModeIsEnabled, OSError, connection_error()):
+        return False
+    return True
+
+
+def connection_error() -> type[Exception]:
+    """Return the base class of the errors of the hub client's HTTP library, which differs between its versions."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")

@@ -23,7 +23,7 @@ QUESTIONS = ".json"
 SEPARATOR = "|"
 """Stands between the labels of a text in one field of a table."""
 _TAG = re.compile(r"O|[BI]-\S+")
-_Record = dict[str, object]
+Record = dict[str, object]
 
 
 def read_text(path: Path) -> str:
@@ -61,7 +61,7 @@ def table(path: Path, columns: Sequence[str], header: Sequence[str] = ()) -> Ite
         InputError: the file cannot be read, or a row lacks a column, has an empty field, or one that is no text or
             number.
     """
-    for number, record in _records(path, header):
+    for number, record in records(path, header):
         yield number, [_field(path, number, record, name) for name in columns]
 
 
@@ -85,11 +85,11 @@ def table_of_labels(
     Raises:
         InputError: as `table`; or a label is empty, or no text or number.
     """
-    for number, record in _records(path, header):
+    for number, record in records(path, header):
         yield number, [_field(path, number, record, name) for name in columns], _labels(path, number, record, label)
 
 
-def _labels(path: Path, number: int, record: _Record, name: str) -> list[str]:
+def _labels(path: Path, number: int, record: Record, name: str) -> list[str]:
     value = record.get(name)
     if isinstance(value, list):
         parts = [_field(path, number, {name: one}, name) for one in value]
@@ -103,7 +103,19 @@ def _labels(path: Path, number: int, record: _Record, name: str) -> list[str]:
     return labels
 
 
-def _records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, _Record]]:
+def records(path: Path, header: Sequence[str] = ()) -> Iterator[tuple[int, Record]]:
+    """Read a table whole.
+
+    Args:
+        path: a file with one of the endings in `TABLES`.
+        header: see `table`.
+
+    Yields:
+        Each row's number, and its fields by the names of the columns.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     match path.suffix.lower():
         case ".parquet":
             return _parquet(path)
@@ -116,7 +128,7 @@ def _records(path: Path, header: Sequence[str]) -> Iterator[tuple[int, _Record]]
             return _separated(path, header, ",", csv.QUOTE_MINIMAL)
 
 
-def _field(path: Path, number: int, record: _Record, name: str) -> str:
+def _field(path: Path, number: int, record: Record, name: str) -> str:
     if name not in record:
         exist = ", ".join(map(str, record))
         raise InputError(f"{path}, row {number}: there is no column {name!r}; there are: {exist}.")
@@ -132,7 +144,7 @@ def _field(path: Path, number: int, record: _Record, name: str) -> str:
 
 def _separated(
     path: Path, header: Sequence[str], delimiter: str, quoting: Literal[0, 3]
-) -> Iterator[tuple[int, _Record]]:
+) -> Iterator[tuple[int, Record]]:
     # A stream splits by line ends alone; `splitlines` takes other characters of a text for line ends.
     stream = io.StringIO(read_text(path))
     reader = csv.DictReader(stream, header or None, strict=True, delimiter=delimiter, quoting=quoting)
@@ -150,7 +162,7 @@ def _separated(
         raise InputError(f"{path} is malformed at line {reader.reader.line_num}: {error}.") from error
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, _Record]]:
+def _json_lines(path: Path) -> Iterator[tuple[int, Record]]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
@@ -162,7 +174,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, _Record]]:
             yield number, record
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, _Record]]:
+def _parquet(path: Path) -> Iterator[tuple[int, Record]]:
     """Read what hub datasets come in; a class that is stored as a number with a name gets its name."""
     import pyarrow
     from datasets import ClassLabel, Features, List
@@ -281,7 +293,7 @@ def squad(path: Path, thirds: Collection[int] = (0, 1, 2)) -> Iterator[Question]
         raise InputError(f"{path} is not SQuAD's JSON (data, paragraphs, context, qas, answers): {reason}.") from error
 
 
-def _question(where: str, question: _Record, passage: str) -> Question:
+def _question(where: str, question: Record, passage: str) -> Question:
     answers = question["answers"]
     if not isinstance(answers, list) or not answers:
         raise InputError(f"{where} has no answer; each needs one that stands in its passage.")

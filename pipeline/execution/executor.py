@@ -193,7 +193,7 @@ class _Run:
         """Look up the artifacts of all waiting nodes whose inputs are made."""
         for identity, node in list(self._waiting.items()):
             spec = spec_of(node, self.outcome.artifacts)
-            if spec is None:
+            if spec is None or any(one.identity not in self.outcome.artifacts for one in node.after):
                 continue
             del self._waiting[identity]
             found = self._store.lookup(spec)

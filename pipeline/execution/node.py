@@ -86,6 +86,8 @@ class Node:
 
     None: the death is an error.
     """
+    after: "tuple[Node, ...]" = ()
+    """Nodes that have to succeed first, though nothing of them is read: a check that saves the work of this one."""
     counts_manifest: bool = False
     """Whether the content depends on the inputs' metrics, parameters and tools as well as on their files."""
     inexact_files: tuple[str, ...] = ()
@@ -134,7 +136,7 @@ class Graph:
     def include(self, *nodes: Node) -> None:
         """Add nodes and all nodes that they depend on; of equal nodes the first is kept, with the views of all."""
         for node in nodes:
-            self.include(*node.parents)
+            self.include(*node.parents, *node.after)
             kept = self.nodes.setdefault(node.identity, node)
             self.views.setdefault(PurePosixPath(node.recipe, node.place), kept)
 
@@ -161,7 +163,7 @@ class Graph:
         behind: dict[str, float] = {}
         for identity, node in reversed(self.nodes.items()):
             behind[identity] = behind.get(identity, 0.0) + node.estimate.seconds
-            for parent in node.parents:
+            for parent in (*node.parents, *node.after):
                 behind[parent.identity] = max(behind.get(parent.identity, 0.0), behind[identity])
         return behind
 

@@ -110,7 +110,7 @@ def _look_up(request: Request, tell: Callable[[str], None]) -> _Known:
     if request.task is not None:
         tasks.get(request.task)
     here = Path("recipe.toml")
-    named = resolve(request.checkpoint, here)
+    named = resolve(request.checkpoint, here, tell)
     place = find_cached(named) or named
     if place.startswith("hub:"):
         tell(f"{named} is not in the local hub cache; downloading it")

@@ -84,6 +84,8 @@ class _Files:
     """The calibration set of `[quantize]`; empty until it is read."""
     training_texts: list[Unlabelled] = field(default_factory=list)
     """The training texts of `[quantize.training]`; empty until they are read."""
+    first: tuple[Node, ...] = ()
+    """The references, which come before any conversion; none where nothing is verified."""
 
     @property
     def recipe(self) -> Recipe:
@@ -176,6 +178,10 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
     graph.include(files.student, *files.heads.values())
     if depth < STAGES.index("convert"):
         return
+    if depth >= STAGES.index("verify"):
+        # A student at chance is known after PyTorch alone, and no conversion begins before.
+        longest = {files.recipe.lengths(target.backend)[-1] for target in files.targets}
+        files.first = tuple(node for length in sorted(longest) for node in _references(files, length).values())
     for target in files.targets:
         files.models[target] = _convert(files, target)
         graph.include(files.models[target])
@@ -243,8 +249,18 @@ def _placed(branch: Branch, node: Node) -> Node:
     return replace(node, name=branch.label(node.name), place=branch.place(node.place))
 
 
-def reference_node(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
-    """Return the node of the reference: fp32 PyTorch's outputs, for converted files up to a sequence length."""
+def reference_node(
+    recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int, *, exempt: bool
+) -> Node:
+    """Return the node of the reference: fp32 PyTorch's outputs, for converted files up to a sequence length.
+
+    Args:
+        recipe: whose reference it is.
+        laid_out: the node of the student.
+        datasets: those of the task metric.
+        length: tokens at which rows are truncated.
+        exempt: whether the student may be at chance.
+    """
     return Node(
         recipe=recipe.name,
         name=f"reference {length}",
@@ -254,11 +270,18 @@ def reference_node(recipe: Recipe, laid_out: Node, datasets: reference.DatasetCh
         params=reference.order_params(tasks.get(recipe.task), datasets, length),
         inputs={"student": laid_out},
         tools=versions("torch", "transformers"),
-        function=reference.make,
-        arguments=(Input("student"), recipe.task, datasets, length),
+        function=make_reference,
+        arguments=(Input("student"), recipe.task, datasets, length, exempt),
         estimate=Estimate(30, 10_000_000),
         inexact_files=(reference.OUTPUTS,),
     )
+
+
+def make_reference(
+    laid_out: Path, task: str, datasets: reference.DatasetChoice, length: int, exempt: bool, out: Path
+) -> dict[str, Any]:
+    """Run the student over all texts; the function of a `reference` node. See `reference.make`."""
+    return reference.make(laid_out, task, datasets, length, out, exempt=exempt)
 
 
 def _quantise(files: _Files, scheme: str) -> Node | None:
@@ -383,6 +406,7 @@ def _convert(files: _Files, target: Target) -> Node:
             2_000_000_000 + 4 * weights,
         ),
         worker=f"convert-{target.backend}",
+        after=files.first,
     )
 
 
@@ -390,9 +414,9 @@ _BY_HEAD = "student of {}"
 """Name of an input that is another head's checkpoint, by the head's name."""
 
 
-def _by_head(heads: Mapping[str, Node], names: str = _BY_HEAD) -> dict[str, Node]:
-    """Return nodes of other heads as the inputs of a node."""
-    return {names.format(name): node for name, node in heads.items()}
+def _by_head(heads: Mapping[str, Node]) -> dict[str, Node]:
+    """Return checkpoints of other heads as the inputs of a node."""
+    return {_BY_HEAD.format(name): node for name, node in heads.items()}
 
 
 def _convert_again(files: _Files, target: Target) -> Node:
@@ -444,6 +468,19 @@ def _gates_of_head(branch: Branch, target: Target) -> Gates:
     return branch.recipe.gates(target.scheme).model_copy(update={"max_bytes_per_parameter": None})
 
 
+def _references(files: _Files, length: int) -> dict[str | None, Node]:
+    """Return the nodes of the references up to a length: the student's own at None, other heads' at their names."""
+    assert files.student
+    every: dict[str | None, tuple[Branch, Node]] = {None: (files.branch, files.student)}
+    every |= {name: (branch, files.heads[name]) for name, branch in files.branch.heads.items()}
+    found: dict[str | None, Node] = {}
+    for name, (branch, laid_out) in every.items():
+        exempt = files.recipe.student.random_weights
+        node = reference_node(branch.recipe, laid_out, branch.datasets, length, exempt=exempt)
+        found[name] = node if name is None else _placed(branch, node)
+    return found
+
+
 def _verify(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, formats.get(target.backend)
     assert files.student
@@ -472,10 +509,7 @@ def _verify(files: _Files, target: Target) -> Node:
             name: {"gates": of_head.gates.model_dump(), "metrics": _metric_versions(files.branch.heads[name])}
             for name, of_head in heads.items()
         }
-    references = {
-        name: _placed(branch, reference_node(branch.recipe, files.heads[name], branch.datasets, longest))
-        for name, branch in files.branch.heads.items()
-    }
+    references = _references(files, longest)
     again = {"again": _convert_again(files, target)} if files.thorough else {}
     return Node(
         recipe=recipe.name,
@@ -487,11 +521,11 @@ def _verify(files: _Files, target: Target) -> Node:
         inputs={
             "model": files.models[target],
             "student": files.student,
-            "reference": reference_node(recipe, files.student, files.branch.datasets, longest),
+            "reference": references.pop(None),
             **({"quantised": quantised} if quantised else {}),
             **again,
             **_by_head(files.heads),
-            **_by_head(references, _REFERENCE_BY_HEAD),
+            **{_REFERENCE_BY_HEAD.format(name): node for name, node in references.items()},
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify_file,

@@ -7,18 +7,22 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from pipeline import formats, tasks
 from pipeline.atomic import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
+from pipeline.checkpoint.sentences import SETTINGS
 from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
 from pipeline.kinds import KINDS
+from pipeline.planning.assumed import assumptions
+from pipeline.planning.own_data import OwnData, inspect, relative
 from pipeline.recipe.loading import checked
 from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
 from pipeline.schemes import BACKENDS, SCHEMES, PoolingMode
@@ -49,6 +53,8 @@ class Draft:
     lengths: list[int]
     schemes: dict[str, list[str]]
     datasets: list[str]
+    assumed: dict[str, str]
+    """What was taken for granted and which file or option says it, by what it is about."""
     notes: list[str]
     """Warnings for the user before the first run."""
     next: str
@@ -62,20 +68,22 @@ def draft(
     name: str | None,
     task: str | None,
     pooling: PoolingMode | None = None,
+    train: Path | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
     force: bool,
-    online: bool = False,
     tell: Callable[[str], None],
 ) -> Draft:
     """Write a recipe for a checkpoint.
 
     Args:
-        checkpoint: a folder, `bundled:<name>`, `hub:owner/name@<commit>`, or `owner/name` from the local hub cache.
+        checkpoint: as `inspection.resolve` takes it.
         output: the recipe's file.
         name: name of the recipe; None makes one from the checkpoint's.
         task: a row of `tasks.py`; None reads it from the checkpoint's model class.
         pooling: of an encoder that comes without modules.json, for which it has to be given.
+        train: labelled files of the user, on which the student is fine-tuned first; see `own_data.inspect`.
+        columns: columns of them that the user named.
         force: whether a file that exists is replaced.
-        online: whether the Hub is asked for today's commit of a plain hub name.
         tell: called before a download.
 
     Raises:
@@ -86,14 +94,17 @@ def draft(
     _check_output(output, force=force)
     if task is not None:
         tasks.get(task)
-    source = resolve(checkpoint, output, online=online)
+    source = resolve(checkpoint, output, tell)
     probe = _probe(find_cached(source) or source)
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
     checkpoint_source = at(probe.student.source, output)
     summary = summarise(checkpoint_source, source)
     bare_table = checkpoint_source.architecture.states_are_rows
-    chosen, why, notes = choose_task(summary, task)
+    chosen, why, notes = choose_task(summary, task, trained=train is not None)
+    own = inspect(train, tasks.get(chosen), dict(columns), output) if train is not None else None
+    if own is None and columns:
+        raise InputError(f"--{min(columns)} names a column of --train, which is not given.")
     bare = not tasks.get(chosen).uses_head and not summary.has_head
     if pooling is not None and not bare:
         raise StudentError(f"--pooling is for an encoder without a head; {summary.origin} has one. Leave it out.")
@@ -109,6 +120,9 @@ def draft(
         "task": chosen,
         "why": why,
         "lengths": lengths_for(chosen, summary),
+        "own": own,
+        "files": {key: relative(file, output) for key, file in (("train", own.train), ("dev", own.dev))} if own else {},
+        "new_head": own is not None and _needs_new_head(own, chosen, summary),
         "limit_reason": _limit_reason(summary),
         # A first run makes a file for Android and one for iOS, and a line of the recipe adds more.
         "drafted": _drafted(target=True),
@@ -119,7 +133,7 @@ def draft(
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
     values["thresholds"] = KINDS[tasks.get(chosen).output_kind].decision == "each"
-    values["datasets"], values["datasets_reason"] = choose_datasets(chosen, summary)
+    values["datasets"], values["datasets_reason"] = ([], "") if own else choose_datasets(chosen, summary)
     text = render(values)
     parsed = checked(tomllib.loads(text), output)
     # The whole recipe is checked against the checkpoint where it lies, which is not looked up again.
@@ -127,6 +141,8 @@ def draft(
     local = parsed.model_copy(update={"student": student})
     find(local, output)
     _write(output, text)
+    # A head that is trained anew has the labels of the data.
+    told = replace(summary, labels=list(own.labels)) if own and own.labels else summary
     return Draft(
         file=output,
         name=parsed.name,
@@ -136,6 +152,7 @@ def draft(
         lengths=values["lengths"],
         schemes={backend: list(section.schemes) for backend, section in parsed.targets.items()},
         datasets=values["datasets"],
+        assumed=(own.said if own else {}) | assumptions(told, chosen, pooling, values["lengths"][-1]),
         notes=notes,
         next=f"make run RECIPE={shlex.quote(str(output))}",
     )
@@ -161,12 +178,19 @@ def _probe(source: str) -> Recipe:
     )
 
 
-def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list[str]]:
+def _needs_new_head(own: OwnData, task: str, summary: Summary) -> bool:
+    """Return whether the checkpoint has a head for the task whose labels are not the data's."""
+    headed = summary.class_name is not None and summary.class_name.endswith(tasks.get(task).head_suffix)
+    return headed and bool(own.labels) and sorted(map(str.lower, summary.labels)) != sorted(map(str.lower, own.labels))
+
+
+def choose_task(summary: Summary, requested: str | None, *, trained: bool = False) -> tuple[str, str, list[str]]:
     """Return the task, the reason for it, and warnings for the user.
 
     Args:
         summary: the checkpoint's summary.
         requested: the task of `--task`, or None.
+        trained: whether the student is trained for it first, so that it needs no head yet.
 
     Raises:
         StudentError: the checkpoint has another head than the requested task needs, or no task fits it.
@@ -179,6 +203,8 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
     said = _of_problem_type(fitting, summary)
     bare = summary.is_bare or (summary.sentence_transformers and not said)
     natural = "embedding" if bare else said[0] if said else None
+    if trained and requested is not None:
+        return requested, "given by --task; [train] teaches it", _notes(summary)
     if requested is None and natural is not None:
         return natural, _why(natural, summary), _notes(summary)
     if requested is not None and requested == natural:
@@ -252,9 +278,9 @@ def _notes(summary: Summary) -> list[str]:
             f"the tokenizer has {summary.vocabulary:,} tokens, and the model's table of words {summary.rows:,} rows"
         )
         notes.append(f"{tokens}; it may belong to another model")
-    if summary.prompts:
+    if summary.unread:
         notes.append(
-            f"the model has prompts ({', '.join(summary.prompts)}); `predict` and the apps take one by its name"
+            f"{SETTINGS} says {'; '.join(summary.unread)}, which nothing here carries out: vectors are as without it"
         )
     if summary.licence is None:
         notes.append("no licence was found beside the checkpoint; look it up before files are handed on")

@@ -51,7 +51,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
 
 
-_CAME_LATER = ("dropout", "sparse", "labels")
+_CAME_LATER = ("dropout", "sparse", "labels", "metric")
 
 
 class Updates(Section):
@@ -149,6 +149,10 @@ class LabelledUpdates(SparseUpdates):
     labels: Names | None = None
     """Instead of `label`, names of columns with a number each: 1 or 0 for a label that a text may have beside others,
     or the numbers of task `multi_regression`. The outputs of a new head have these names."""
+
+    metric: Literal["accuracy", "matthews", "micro_f1", "macro_f1"] | None = None
+    """Metric of `dev_file`: `accuracy`, or `matthews` where one class has most of the rows; `micro_f1` over all labels
+    of a text, or `macro_f1`, in which a rare label counts as much as a common one. Unless given, the first of each."""
 
     @property
     def own_columns(self) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from pipeline.data.location import connection_error
 from pipeline.errors import GateFailed, InputError, PipelineError
 from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.ship.record import Bundle, BundledTarget, check_thorough, sizes
@@ -147,18 +148,11 @@ def _one_line(pushed: PushedBundle, endpoint: str) -> Iterator[None]:
         raise InputError(_absent(pushed, endpoint, error)) from error
     except errors.HfHubHTTPError as error:
         raise InputError(_refused(pushed, endpoint, error)) from error
-    except (_client_error(), ConnectionError, TimeoutError) as error:
+    except (connection_error(), ConnectionError, TimeoutError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise InputError(f"{endpoint} cannot be reached ({reason}); the bundle stays in {pushed.folder}.") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{pushed.place} did not accept the bundle: {' '.join(str(error).split())[:300]}") from error
-
-
-def _client_error() -> type[Exception]:
-    """Return the base class of the exceptions of the client's HTTP library, which differs between its versions."""
-    from huggingface_hub import errors
-
-    return next(base for base in errors.HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 def _status(error: BaseException) -> int | None:

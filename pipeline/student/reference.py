@@ -96,11 +96,22 @@ def order_params(task: Task, choice: DatasetChoice, max_length: int) -> dict[str
     }
 
 
-def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, out: Path) -> dict[str, Any]:
+def make(
+    student: Path, task_name: str, choice: DatasetChoice, max_length: int, out: Path, *, exempt: bool = True
+) -> dict[str, Any]:
     """Encode all texts and run the checkpoint over them. Runs in a worker, since it imports torch.
 
+    Args:
+        student: its laid-out folder.
+        task_name: a row of `tasks.py`.
+        choice: the datasets of the task metric.
+        max_length: tokens at which rows are truncated.
+        out: the artifact's folder.
+        exempt: whether the checkpoint may be at chance, as one with random weights is.
+
     Raises:
-        InputError: a dataset that the recipe names does not fit the checkpoint, or an output is not finite.
+        InputError: a dataset that the recipe names does not fit the checkpoint, the checkpoint is at chance on one, or
+            an output is not finite.
     """
     from safetensors.numpy import save_file
 
@@ -134,6 +145,8 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     outputs = reference_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
         raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
+    if not exempt:
+        _check_above_chance(task, datasets, outputs)
     save_file({"values": outputs.values, "counts": outputs.counts}, out / OUTPUTS)
     document = {
         "task": task_name,
@@ -152,6 +165,20 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
         row.name: {**scoring.reported(task.output_kind, row, outputs), "rows": len(row.gold)} for row in datasets
     }
     return {"rows": len(book.rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
+
+
+def _check_above_chance(task: Task, datasets: Sequence[Labels], outputs: RowOutputs) -> None:
+    """Refuse a checkpoint that knows nothing of a dataset, before hours go into files of it."""
+    for row in datasets:
+        found, bound = scoring.score(task.output_kind, row, outputs), scoring.above_chance_bound(row)
+        if found <= bound:
+            raise InputError(
+                f"the student itself is at chance, in PyTorch: {row.metric} {found:.3f} on {row.name}, and a model "
+                f"that has learnt nothing may reach {bound:.3f}. Nothing was converted. Train its head ([train]); or "
+                "give its labels in the order of the data, in config.json's id2label; or name other data in "
+                'verify.datasets, or ["none"]; or declare weights that were never trained: student.random_weights = '
+                "true."
+            )
 
 
 def read(folder: Path) -> Reference:

@@ -52,6 +52,23 @@ def check_section(recipe: Recipe) -> None:
             raise RecipeError(f"train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
     if given:
         check_columns(task, train.labels, "train")
+    check_metric(train, task, "train")
+
+
+def check_metric(section: LabelledUpdates, task: Task, name: str) -> None:
+    """Refuse a metric that the task does not have, or one beside a known dataset, which has its own.
+
+    Raises:
+        RecipeError: the section has one.
+    """
+    kind = KINDS[task.output_kind]
+    if section.metric is None:
+        return
+    if section.dataset is not None:
+        raise RecipeError(f"{name}.metric is for files of your own; dataset {section.dataset} has its own metric.")
+    if section.metric not in (kind.metric, *kind.metrics):
+        able = ", ".join((kind.metric, *kind.metrics))
+        raise RecipeError(f"{name}.metric = {section.metric!r}: task {task.name} has {able}.")
 
 
 def _check_dataset(train: TrainSection, task: Task, name: str) -> None:

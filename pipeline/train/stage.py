@@ -70,7 +70,7 @@ def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
     assert settings.dev_file is not None
     train, dev = (locate(name, recipe_file) for name in (settings.train_file, settings.dev_file))
     columns = Columns(settings.text, settings.pair, settings.label, labels=settings.labels or ())
-    return files.dataset(tasks.get(recipe.task), train, dev, columns)
+    return files.dataset(tasks.get(recipe.task), train, dev, columns, settings.metric)
 
 
 def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:

@@ -374,6 +374,8 @@ def measure_all(signature: Signature, reference: Reference, measured: FileMeasur
         usual_pad_difference=float(np.quantile(by_padding, _USUAL, method="lower")) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
+        value_range=float(np.ptp(scored.reference.values, axis=0).min()) if signature.output_kind in _NUMBERS else None,
+        kendall_tau=_kendall_tau(scored) if signature.output_kind in _NUMBERS else None,
         agreement=measures.same_decisions(signature.output_kind, right, own, signature.thresholds),
         kl=measures.mean_kl_divergence(signature.output_kind, right, own),
     )
@@ -391,6 +393,16 @@ def _mean_shift(scored: Scored) -> float:
     spread = scored.reference.values.std(axis=0, dtype=np.float64)
     shift = np.abs((scored.outputs.values.astype(np.float64) - scored.reference.values).mean(0))
     return float((shift / np.where(spread > 0, spread, 1.0)).max())
+
+
+def _kendall_tau(scored: Scored) -> float:
+    """Return how alike the file and the reference order the texts: Kendall's τ, the lowest of all outputs."""
+    from scipy.stats import kendalltau
+
+    columns = zip(scored.reference.values.T, scored.outputs.values.T, strict=True)
+    found = [float(kendalltau(one, other).statistic) for one, other in columns]
+    # Equal numbers for all texts have no order.
+    return min((one for one in found if not np.isnan(one)), default=0.0)
 
 
 def groups(reference: Reference, scored: Scored) -> dict[str, Group]:

@@ -178,6 +178,10 @@ class Measures(_Frozen):
     agreement: float | None
     """Fraction of rows, tokens or spans with the same decision as the reference; None for embeddings and single
     values."""
+    value_range: float | None = None
+    """Largest minus smallest output of the reference, of the output that has least; None for all but numbers."""
+    kendall_tau: float | None = None
+    """Kendall's τ between the texts' order by the reference and by the file, lowest of all outputs; None likewise."""
     kl: float | None
     """Mean Kullback-Leibler divergence from the reference in nats, per row or token, or per start and end of a span;
     None for embeddings and single values."""

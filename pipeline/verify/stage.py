@@ -34,7 +34,7 @@ __all__ = [
     "record_crash",
 ]
 
-VERSION = 15
+VERSION = 16
 
 
 def make(

@@ -22,6 +22,7 @@ from pipeline.text.encoding import Encoder
 from pipeline.train import examples
 from pipeline.train.checks import (
     check_dev_split,
+    check_metric,
     class_of,
     has_head,
     has_masked_lm_head,
@@ -111,7 +112,7 @@ def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset |
         return None
     train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
     columns = Columns(section.text, section.pair, section.label, labels=section.labels or ())
-    return files.dataset(task, train, dev, columns)
+    return files.dataset(task, train, dev, columns, section.metric)
 
 
 def check_named(section: DistilSection, task: Task) -> None:
@@ -141,6 +142,7 @@ def check_named(section: DistilSection, task: Task) -> None:
         raise RecipeError(f"distil.{wrong[0]} = {file!r}: task {task.name} is distilled on {kinds}.")
     if named:
         files.check_columns(task, section.labels, "distil")
+    check_metric(section, task, "distil")
     if named and task.output_kind == "embedding" and section.pair is None:
         raise RecipeError(
             "distil.train_file: embeddings are evaluated on scored pairs, and distil.pair names no column of the "

@@ -1,0 +1,185 @@
+"""`pocketbert init --train`: a user's labelled file becomes a whole recipe, and what was guessed is said."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import run_command_here
+
+from pipeline import tasks
+from pipeline.data import readers
+from pipeline.errors import InputError
+from pipeline.planning import assumed, own_data
+from pipeline.planning.own_data import inspect
+from pipeline.recipe import loading
+
+CLASSIFICATION = tasks.get("classification")
+WORDS = ("broken", "lovely", "too, expensive")
+LABELS = ("bug", "praise", "billing")
+
+
+def rows(count: int, *, common: int = 1) -> list[tuple[str, str]]:
+    """Return texts with labels; the first label comes `common` times as often as each other one."""
+    order = (0,) * common + (1, 2)
+    which = [order[one % len(order)] for one in range(count)]
+    return [(f'it is "{WORDS[label]}" {one}', LABELS[label]) for one, label in enumerate(which)]
+
+
+def written(place: Path, found: list[tuple[str, str]], text: str = "Review", label: str = "Category") -> Path:
+    numbered = [("id", text, label), *((str(at), *row) for at, row in enumerate(found))]
+    match place.suffix:
+        case ".csv":
+            with place.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows(numbered)
+        case ".tsv":
+            place.write_text("".join("\t".join(row) + "\n" for row in numbered))
+        case ".jsonl":
+            place.write_text("".join(json.dumps({text: one, label: two}) + "\n" for one, two in found))
+        case _:
+            import pyarrow
+            from pyarrow import parquet
+
+            one, two = zip(*found, strict=True)
+            parquet.write_table(pyarrow.table({text: list(one), label: list(two)}), place)
+    return place
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("ending", readers.TABLES)
+def test_a_dev_split_has_each_label_and_every_row_is_in_one_part(ending: str, tmp_path: Path) -> None:
+    file = written(tmp_path / f"my{ending}", rows(120))
+    found = inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    assert found.columns == {"text": "Review", "label": "Category"}
+    assert (found.labels, found.metric) == (tuple(sorted(LABELS)), None)
+    parts = [list(readers.table(one, ("Review", "Category"))) for one in (found.train, found.dev)]
+    assert [len(part) for part in parts] == [100, 20]
+    every = Counter(tuple(fields) for part in parts for _, fields in part)
+    assert every == Counter(rows(120))
+    assert {fields[1] for _, fields in parts[1]} == set(LABELS)
+    again = inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    assert list(readers.table(again.dev, ("Review", "Category"))) == parts[1]
+    # What the user brought stays as it was.
+    assert Counter(tuple(fields) for _, fields in readers.table(file, ("Review", "Category"))) == Counter(rows(120))
+
+
+@pytest.mark.toolchain
+def test_the_metric_is_that_of_the_labels_balance(tmp_path: Path) -> None:
+    even = inspect(written(tmp_path / "even.csv", rows(90)), CLASSIFICATION, {}, tmp_path / "r.toml")
+    uneven = inspect(written(tmp_path / "uneven.csv", rows(90, common=7)), CLASSIFICATION, {}, tmp_path / "r.toml")
+    assert (even.metric, uneven.metric) == (None, "matthews")
+    assert "accuracy would be 0.78" in uneven.said["metric"]
+
+
+def test_a_folder_has_its_own_dev_split(tmp_path: Path) -> None:
+    train, dev = (
+        written(tmp_path / f"{name}.csv", rows(30), "sentence", "label") for name in ("train-00", "validation")
+    )
+    found = inspect(tmp_path, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    assert (found.train, found.dev, found.columns) == (train, dev, {"text": "sentence"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train-00.csv", "validation.csv"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "said"),
+    [
+        (
+            ("words", "label"),
+            {},
+            r"no column is known to hold the text; there are: id, words, label. .*--text",
+        ),
+        (("text", "kind"), {}, r"no column is known to hold the label; .*--label"),
+        (("text", "label"), {"label": "Kind"}, r"--label Kind: .* has no such column; there are: id, text, label"),
+    ],
+)
+def test_what_cannot_be_guessed_is_asked_for(
+    columns: tuple[str, str], given: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "my.csv", rows(60), *columns)
+    with pytest.raises(InputError, match=said):
+        inspect(file, CLASSIFICATION, given, tmp_path / "recipe.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "said"),
+    [
+        ("my.csv", "embedding", "no labels to train on; tasks that have: classification.*from a teacher"),
+        ("my.csv", "token_classification", r"trained on \.conll"),
+        ("absent", "classification", "does not exist; name a file"),
+        ("empty", "classification", "no file whose name begins with train.*there are: none"),
+        ("few.csv", "classification", "has 5 rows; 40 are needed"),
+    ],
+)
+def test_files_that_nothing_can_be_trained_on_are_refused(name: str, task: str, said: str, tmp_path: Path) -> None:
+    written(tmp_path / "my.csv", rows(60))
+    written(tmp_path / "few.csv", rows(5))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=said):
+        inspect(tmp_path / name, tasks.get(task), {}, tmp_path / "recipe.toml")
+
+
+@pytest.mark.toolchain
+def test_the_recipe_is_whole_and_its_metric_is_trained_with(tmp_path: Path, tiny_student: Any) -> None:
+    file = written(tmp_path / "my.csv", rows(90, common=7))
+    given = ["--task", "classification", "--train", str(file), "--output", str(tmp_path / "r.toml")]
+    outcome = run_command_here("init", tiny_student("bert", "classification"), *given, cwd=tmp_path)
+    assert outcome.rc == 0, outcome.stderr
+    assert "20 of 90 rows, each label has its share: " in outcome.stdout
+    recipe, _ = loading.read_recipe(str(tmp_path / "r.toml"))
+    assert recipe.train is not None
+    # The head of the checkpoint has labels of its own.
+    assert recipe.train.new_head
+    assert (recipe.train.train_file, recipe.train.dev_file) == ("r-train.csv", "r-dev.csv")
+    assert (recipe.train.text, recipe.train.label, recipe.train.metric) == ("Review", "Category", "matthews")
+    assert recipe.verify.datasets is None
+    planned = run_command_here("plan", tmp_path / "r.toml", "--build", tmp_path / "build", cwd=tmp_path)
+    assert planned.rc == 0, planned.stderr
+    text = (tmp_path / "r.toml").read_text().replace('metric = "matthews"', 'metric = "micro_f1"')
+    (tmp_path / "r.toml").write_text(text)
+    refused = run_command_here("plan", tmp_path / "r.toml", "--build", tmp_path / "build", cwd=tmp_path)
+    assert "train.metric = 'micro_f1': task classification has accuracy, matthews." in refused.stderr
+
+
+def test_a_path_is_relative_to_the_recipe_beside_it(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipes" / "r.toml"
+    assert own_data.relative(tmp_path / "recipes" / "my.csv", recipe) == "my.csv"
+    assert own_data.relative(tmp_path / "my.csv", recipe) == str(tmp_path / "my.csv")
+
+
+# --- what is assumed of a checkpoint ------------------------------------------------------------------------------
+
+
+def summary(**changed: Any) -> Any:
+    from pipeline.checkpoint.inspection import Summary
+
+    usual: dict[str, Any] = dict.fromkeys(Summary.__dataclass_fields__)
+    usual |= {"max_length": 512, "labels": [], "dtypes": ["F32"], "prompts": {}, "head": "Pooling (cls) → Normalize"}
+    return Summary(**(usual | {"head_file": "modules.json", "normalizes": True} | changed))
+
+
+def test_pooling_comes_with_the_file_or_option_that_says_it() -> None:
+    said = assumed.assumptions(summary(), "embedding", None, 512)
+    assert said["pooling"] == "Pooling (cls) → Normalize, from modules.json"
+    assert said["vectors"] == "have unit length"
+    kept = assumed.assumptions(summary(normalizes=False), "embedding", None, 512)
+    assert kept["vectors"].startswith("keep their lengths")
+    bare = assumed.assumptions(summary(head=None, head_file=None, normalizes=False), "embedding", "cls", 512)
+    assert bare["pooling"].startswith("cls, given by --pooling")
+    assert bare["vectors"].startswith("are scaled to unit length")
+
+
+def test_prompts_limits_and_labels_are_said_where_they_count() -> None:
+    prompts = {"query": "query: ", "passage": "passage: "}
+    said = assumed.assumptions(summary(prompts=prompts, trained_length=128), "embedding", None, 128)
+    assert said["prompts"].startswith("query ('query:'), passage ('passage:'); none is put before a text unless")
+    assert said["limit"] == "128 tokens, where sentence-transformers truncates texts; the encoder takes 512"
+    default = assumed.assumptions(summary(prompts=prompts, default_prompt="query"), "embedding", None, 64)
+    assert default["prompts"].endswith("query is put before each text, unless another one is named")
+    assert default["limit"].endswith("longer texts than 64 tokens are cut")
+    labels = [f"label {number}" for number in range(10)]
+    assert assumed.assumptions(summary(labels=labels), "classification", None, 512)["labels"].endswith("and 2 more")
+    assert "labels" not in assumed.assumptions(summary(labels=["LABEL_0"]), "regression", None, 512)
+    half = assumed.assumptions(summary(dtypes=["F16", "F32"]), "classification", None, 512)
+    assert half["weights"].startswith("stored as F16, computed in fp32")
