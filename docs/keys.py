@@ -4,7 +4,6 @@
 """
 
 import argparse
-import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +13,8 @@ from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import reference
 
 DOCS = Path(__file__).parent
+_WORTH_A_LINK = 3
+"""Number of keys with the same values, default and meaning from which on a section links to another one's table."""
 
 
 def main(given: Sequence[str] | None = None, folder: Path = DOCS) -> int:
@@ -59,14 +60,41 @@ def architecture_lines() -> Iterator[str]:
 
 
 def key_lines() -> Iterator[str]:
-    """Yield a heading and a table for each section of a recipe."""
-    for number, (name, meaning, keys) in enumerate(map(dataclasses.astuple, reference.sections().values())):
+    """Yield a heading and a table for each section of a recipe; keys that sections share stand in one of them."""
+    sections = list(reference.sections().values())
+    homes = _homes(sections)
+    for number, section in enumerate(sections):
         if number:
             yield ""
-        yield from (f"### `[{name}]`" if name != reference.TOP else "### Above all sections", "", _cell(meaning), "")
-        yield from ("| key | values | default | meaning |", "|---|---|---|---|")
-        for key, values, default, said in keys:
-            yield f"| `{key}` | {_values(values)} | {_default(default)} | {_cell(said)} |"
+        title = f"### `[{section.name}]`" if section.name != reference.TOP else "### Above all sections"
+        yield from (title, "", _cell(section.meaning), "")
+        home, shared = homes.get(section.name, ("", frozenset()))
+        own = [key for key in section.keys if key.name not in shared]
+        if own:
+            yield from ("| key | values | default | meaning |", "|---|---|---|---|")
+        for key in own:
+            yield f"| `{key.name}` | {_values(key.accepts)} | {_default(key.default)} | {_cell(key.meaning)} |"
+        if shared:
+            names = ", ".join(f"`{key.name}`" for key in section.keys if key.name in shared)
+            yield from (*([""] if own else []), f"As in {_link(home)}: {names}.")
+
+
+def _homes(sections: Sequence[reference.SectionKeys]) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return, for each section that repeats keys of another, that other section and the names of these keys.
+
+    The least nested section is the home. A home lists its keys itself, so no reader is sent on twice.
+    """
+    listed: dict[str, set[reference.Key]] = {}
+    homes = {}
+    for section in sorted(sections, key=lambda one: one.name.count(".")):
+        keys = set(section.keys)
+        home = max(listed, key=lambda name: len(keys & listed[name]), default="")
+        shared = keys & listed.get(home, set())
+        if len(shared) >= _WORTH_A_LINK:
+            homes[section.name] = (home, frozenset(key.name for key in shared))
+            keys -= shared
+        listed[section.name] = keys
+    return homes
 
 
 def _values(text: str) -> str:
@@ -74,7 +102,12 @@ def _values(text: str) -> str:
     section = re.fullmatch(r"section \[(.+)\]", text)
     if not section:
         return _cell(text)
-    return f"[section `[{section[1]}]`](#{re.sub(r'[^a-z_]', '', section[1].lower())})"
+    return f"section {_link(section[1])}"
+
+
+def _link(section: str) -> str:
+    """Return a link to the table of a section."""
+    return f"[`[{section}]`](#{re.sub(r'[^a-z_]', '', section.lower())})"
 
 
 def _default(value: str | None) -> str:
