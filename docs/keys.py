@@ -1,4 +1,4 @@
-"""Parts of the pages that are generated from the code: a recipe's keys, and the architectures.
+"""Parts of the pages that are generated from the code: a recipe's keys, the architectures, the bounds of schemes.
 
 `python -m docs.keys` writes them, and `python -m docs.keys --check` fails if a page is older than the code.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import reference
+from pipeline.schemes import SCHEMES
 
 DOCS = Path(__file__).parent
 _WORTH_A_LINK = 3
@@ -57,6 +58,23 @@ def architecture_lines() -> Iterator[str]:
     yield from ("| architecture (`model_type`) | students | what cannot be made smaller |", "|---|---|---|")
     for name, row in ARCHITECTURES.items():
         yield f"| `{name}` | {_cell(row.students)} | {_cell(row.kept_whole)} |"
+
+
+def bound_lines() -> Iterator[str]:
+    """Yield a table of the bounds by which files of each scheme are judged."""
+    yield "| scheme | mean cosine | worst cosine | SQNR, dB | same label | task metric drop | bytes per parameter |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for name, scheme in SCHEMES.items():
+        vectors, labels = scheme.gates["embedding"], scheme.gates["logits"]
+        bounds = (
+            vectors.min_mean_cosine,
+            vectors.min_worst_cosine,
+            vectors.min_sqnr_db,
+            labels.min_agreement,
+            vectors.max_task_drop,
+            vectors.max_bytes_per_parameter,
+        )
+        yield f"| `{name}` | {' | '.join('–' if bound is None else f'{bound:g}' for bound in bounds)} |"
 
 
 def key_lines() -> Iterator[str]:
@@ -124,7 +142,8 @@ def _cell(text: str) -> str:
 
 PAGES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
     "recipes.md": ("keys", key_lines),
-    "formats.md": ("architectures", architecture_lines),
+    "students.md": ("architectures", architecture_lines),
+    "verification.md": ("bounds", bound_lines),
 }
 """By page: the name of its generated part, and what makes the lines."""
 

@@ -112,7 +112,12 @@ def test_the_generated_parts_of_pages_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "here", "wrong"), [("recipes.md", "`max_length`", "`longest`"), ("formats.md", "`mpnet`", "`mp`")]
+    ("name", "here", "wrong"),
+    [
+        ("recipes.md", "`max_length`", "`longest`"),
+        ("students.md", "`mpnet`", "`mp`"),
+        ("verification.md", "`int8_dynamic`", "`int8`"),
+    ],
 )
 def test_a_page_that_is_older_than_the_code_fails_and_is_mended(
     name: str, here: str, wrong: str, tmp_path: Path
