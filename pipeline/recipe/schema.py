@@ -53,7 +53,7 @@ class StudentSection(Section):
     """Prompts by name, such as `query = "query: "`, that are put before a text. They replace those of the checkpoint's
     folder."""
     default_prompt: str | None = None
-    """Name of the prompt for texts for which none is named; an empty name means none."""
+    """Name of the prompt that is used if none is asked for; an empty name means none."""
     width: Natural | None = None
     """Number of leading dimensions of the embedding that are kept, scaled to unit length if the whole embedding is. For
     models that were trained for this (Matryoshka)."""
@@ -86,7 +86,7 @@ class ThresholdsSection(Section):
     labels: Names | None = None
     """Instead of `label`, names of columns with 1 for a text that has the label and 0 for one that has not."""
     max_rows: Natural = 10_000
-    """Largest number of texts; of more, a sample is taken that is always the same."""
+    """Largest number of texts; if there are more, a fixed sample is taken."""
 
 
 class ConvertSection(Section):
@@ -97,7 +97,7 @@ class ConvertSection(Section):
 
 
 class TargetSection(Section):
-    """One format's targets."""
+    """The targets of one format."""
 
     schemes: Names
     """Schemes (precisions), one file each; `pocketbert list` shows which ones each format supports."""
@@ -108,7 +108,7 @@ class TargetSection(Section):
 
 
 class CoreMLSection(TargetSection):
-    """Core ML's targets."""
+    """The targets of Core ML."""
 
     minimum_ios: Literal[15, 16, 17, 18] = 18
     """Oldest iOS release that reads the packages; below 18 a package holds the longest length alone."""
@@ -216,8 +216,8 @@ OF_A_CHECKPOINT = ("pooling", "prompts", "default_prompt", "width", "max_seq_len
 class OtherHeadSection(Section):
     """Another head on the student's encoder, in the same files.
 
-    It is a checkpoint of its own, whose encoder is the student's. A file holds the encoder once, and for each head a
-    function, or one per length where the format has that.
+    It is a checkpoint of its own with the student's encoder. A file holds the encoder once, and a function for each
+    head, or one per length if the format has that.
     """
 
     checkpoint: Place
@@ -267,11 +267,11 @@ class RegressionSection(Section):
     """How much worse than a stored report `pocketbert gate` lets a target become."""
 
     max_metric_drop: Fraction = 0.01
-    """Largest loss of a task metric, in its own unit (Spearman, accuracy, F1: fractions of 1). A file that is made of
-    the same checkpoint again keeps its metric, so this is room for a checkpoint that is trained anew."""
+    """Largest loss of a task metric, in its own unit (Spearman, accuracy, F1: fractions of 1). A file that is made
+    again from the same checkpoint keeps its metric; a checkpoint that is trained again does not."""
     max_cosine_drop: Fraction = 0.005
-    """Largest loss of the mean and of the worst cosine to PyTorch; embeddings alone have it. Another processor's int8
-    kernels move the worst one of MiniLM by .001."""
+    """Largest loss of the mean and of the worst cosine to PyTorch, for embeddings. Another processor's int8 kernels
+    move MiniLM's worst one by .001."""
     max_sqnr_drop_db: Growth = 2.0
     """Largest loss of SQNR to PyTorch, in dB, of the mean and of the worst row; 2 dB is 58 % more
     noise power. Above 90 dB only single precision's own rounding is left, so more counts as 90."""
@@ -281,7 +281,7 @@ class RegressionSection(Section):
     """Largest growth of the instructions of an inference on an emulated processor, as a fraction; two counts of one
     file differ by .001."""
     max_latency_growth: Growth = 0.1
-    """Largest growth of the latency of a full row, as a fraction; judged only where both files are timed in turns."""
+    """Largest growth of the latency of a full row, as a fraction; judged only if both files are timed in turns."""
 
 
 class BesideSection(Section):
