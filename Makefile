@@ -112,7 +112,7 @@ check: ready  ## lint, format, types, layers of imports, links, records of phone
 	@.venv/bin/python -m docs.links
 	@.venv/bin/python -m benchmarks.device_records --check
 
-docs: ready  ## write the keys of a recipe into docs/recipes.md, and the schemas of what apps read
+docs: ready  ## write the generated parts of docs/: keys of a recipe, architectures, schemas of what apps read
 	@.venv/bin/python -m docs.keys
 	@.venv/bin/python -m docs.schemas
 

@@ -234,7 +234,11 @@ def main() -> int:
     """Write every folder, ask, print, and write the page."""
     parser = argparse.ArgumentParser(prog="make front-door", description=__doc__)
     parser.add_argument("--only", metavar="LETTER", help="one folder, shown in full; the page stays as it is")
+    parser.add_argument("--list", action="store_true", help="name the folders and stop")
     options = parser.parse_args()
+    if options.list:
+        print("\n".join(f"{case.letter:3} {case.what}" for case in CASES))
+        return 0
     BUILD.mkdir(parents=True, exist_ok=True)
     answers = []
     for case in CASES:

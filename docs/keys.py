@@ -1,10 +1,9 @@
-"""Parts of the pages that are generated from the code: a recipe's keys, and the architectures.
+"""Parts of the pages that are generated from the code: a recipe's keys, the architectures, the bounds of schemes.
 
 `python -m docs.keys` writes them, and `python -m docs.keys --check` fails if a page is older than the code.
 """
 
 import argparse
-import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,8 +11,11 @@ from pathlib import Path
 
 from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import reference
+from pipeline.schemes import SCHEMES
 
 DOCS = Path(__file__).parent
+_WORTH_A_LINK = 3
+"""Number of keys with the same values, default and meaning from which on a section links to another one's table."""
 
 
 def main(given: Sequence[str] | None = None, folder: Path = DOCS) -> int:
@@ -58,15 +60,59 @@ def architecture_lines() -> Iterator[str]:
         yield f"| `{name}` | {_cell(row.students)} | {_cell(row.kept_whole)} |"
 
 
+def bound_lines() -> Iterator[str]:
+    """Yield a table of the bounds by which files of each scheme are judged."""
+    yield "| scheme | mean cosine | worst cosine | SQNR, dB | same label | task metric drop | bytes per parameter |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for name, scheme in SCHEMES.items():
+        vectors, labels = scheme.gates["embedding"], scheme.gates["logits"]
+        bounds = (
+            vectors.min_mean_cosine,
+            vectors.min_worst_cosine,
+            vectors.min_sqnr_db,
+            labels.min_agreement,
+            vectors.max_task_drop,
+            vectors.max_bytes_per_parameter,
+        )
+        yield f"| `{name}` | {' | '.join('–' if bound is None else f'{bound:g}' for bound in bounds)} |"
+
+
 def key_lines() -> Iterator[str]:
-    """Yield a heading and a table for each section of a recipe."""
-    for number, (name, meaning, keys) in enumerate(map(dataclasses.astuple, reference.sections().values())):
+    """Yield a heading and a table for each section of a recipe; keys that sections share stand in one of them."""
+    sections = list(reference.sections().values())
+    homes = _homes(sections)
+    for number, section in enumerate(sections):
         if number:
             yield ""
-        yield from (f"### `[{name}]`" if name != reference.TOP else "### Above all sections", "", _cell(meaning), "")
-        yield from ("| key | values | default | meaning |", "|---|---|---|---|")
-        for key, values, default, said in keys:
-            yield f"| `{key}` | {_values(values)} | {_default(default)} | {_cell(said)} |"
+        title = f"### `[{section.name}]`" if section.name != reference.TOP else "### Above all sections"
+        yield from (title, "", _cell(section.meaning), "")
+        home, shared = homes.get(section.name, ("", frozenset()))
+        own = [key for key in section.keys if key.name not in shared]
+        if own:
+            yield from ("| key | values | default | meaning |", "|---|---|---|---|")
+        for key in own:
+            yield f"| `{key.name}` | {_values(key.accepts)} | {_default(key.default)} | {_cell(key.meaning)} |"
+        if shared:
+            names = ", ".join(f"`{key.name}`" for key in section.keys if key.name in shared)
+            yield from (*([""] if own else []), f"As in {_link(home)}: {names}.")
+
+
+def _homes(sections: Sequence[reference.SectionKeys]) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return, for each section that repeats keys of another, that other section and the names of these keys.
+
+    The least nested section is the home. A home lists its keys itself, so no reader is sent on twice.
+    """
+    listed: dict[str, set[reference.Key]] = {}
+    homes = {}
+    for section in sorted(sections, key=lambda one: one.name.count(".")):
+        keys = set(section.keys)
+        home = max(listed, key=lambda name: len(keys & listed[name]), default="")
+        shared = keys & listed.get(home, set())
+        if len(shared) >= _WORTH_A_LINK:
+            homes[section.name] = (home, frozenset(key.name for key in shared))
+            keys -= shared
+        listed[section.name] = keys
+    return homes
 
 
 def _values(text: str) -> str:
@@ -74,7 +120,12 @@ def _values(text: str) -> str:
     section = re.fullmatch(r"section \[(.+)\]", text)
     if not section:
         return _cell(text)
-    return f"[section `[{section[1]}]`](#{re.sub(r'[^a-z_]', '', section[1].lower())})"
+    return f"section {_link(section[1])}"
+
+
+def _link(section: str) -> str:
+    """Return a link to the table of a section."""
+    return f"[`[{section}]`](#{re.sub(r'[^a-z_]', '', section.lower())})"
 
 
 def _default(value: str | None) -> str:
@@ -91,7 +142,8 @@ def _cell(text: str) -> str:
 
 PAGES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
     "recipes.md": ("keys", key_lines),
-    "formats.md": ("architectures", architecture_lines),
+    "students.md": ("architectures", architecture_lines),
+    "verification.md": ("bounds", bound_lines),
 }
 """By page: the name of its generated part, and what makes the lines."""
 

@@ -17,36 +17,39 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmea
 
 
 class Gates(BaseModel):
-    """Bounds on a target's parity record; None switches a bound off. A recipe may override each of them."""
+    """Bounds on a file's differences from the reference, for one scheme. A recipe replaces the bounds that it names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
     min_mean_cosine: float | None = None
-    """Least mean cosine between the file's embeddings and the reference's."""
+    """Lowest mean cosine between the file's embeddings and those of fp32 PyTorch, the reference."""
     min_worst_cosine: float | None = None
-    """Least cosine of any single embedding."""
+    """Lowest cosine of any single text's embedding."""
     min_sqnr_db: float | None = None
-    """Least signal-to-quantisation-noise ratio over all rows, in dB."""
+    """Lowest signal-to-quantisation-noise ratio (SQNR) over all texts, in dB. At 20 dB the error is 10 % of the root
+    mean square of the outputs, at 40 dB 1 %."""
     min_agreement: float | None = None
-    """Fraction of rows, tokens or spans with the same winner or the same labels, near ties apart; see
-    `metrics.agreement`."""
+    """Lowest fraction of rows, tokens or spans that get the reference's label, or all of its labels; near ties of the
+    reference do not count."""
     max_kl: float | None = None
-    """Mean Kullback-Leibler divergence from the reference's probabilities to the file's, in nats."""
+    """Highest mean Kullback-Leibler divergence from the reference's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
-    """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
+    """Highest absolute error of any output number, rows of padding alone left out. For outputs other than embeddings it
+    is divided by the root mean square of the reference's outputs."""
     max_mean_shift: float | None = None
-    """Largest mean difference of single numbers, in standard deviations of the reference; rank metrics miss a shift."""
+    """Highest mean shift of single numbers, in standard deviations of the reference. Rank metrics miss such a shift."""
     max_all_pad_error: float | None = None
-    """Largest absolute value in the embedding of a row that is all padding; the reference is exactly zero."""
+    """Highest absolute value in the embedding of a row of padding alone; the reference is exactly zero."""
     max_pad_difference: float | None = None
-    """Largest absolute difference between the same text at its own length and padded to another, likewise."""
+    """Highest change of any output number when a text is padded to a longer length, in the unit of `max_abs_error`."""
     max_usual_pad_difference: float | None = None
-    """The same over all padded texts but the 2 % that differ most, of few texts but one."""
+    """The same without the 2 % of the texts that change most; of few texts, without one."""
     max_thread_difference: float | None = None
-    """Largest absolute difference between one thread and two, likewise."""
+    """Highest difference between one thread and two, in the unit of `max_abs_error`."""
     max_task_drop: float | None = None
-    """Largest loss of the task metric, as a fraction of 1; of its interval's bad end where the rows allow."""
+    """Highest loss of the task metric, as a fraction of 1. The loss has a 95 % interval: its good end has to keep this
+    bound, and its bad end too if there are enough rows to tell."""
     max_bytes_per_parameter: float | None = None
-    """Largest size of the file, in bytes per parameter of the student."""
+    """Highest size of the file, in bytes per parameter of the student."""
 
 
 BACKENDS = ("litert", "coreml", "executorch")
@@ -162,7 +165,7 @@ class Scheme:
     def shipping_rank(self) -> tuple[bool, float, int, float]:
         """Sort key; the scheme to ship comes first: fewest bytes per weight, then integer arithmetic, dynamic first.
 
-        A scheme whose worst text may turn far away is for size alone, and comes last.
+        A scheme whose worst text may change a lot serves size alone, and comes last.
         """
         worst = self.gates["embedding"].min_worst_cosine or 0.0
         arithmetic = ("dynamic_int8", "static_int8", "float").index(self.activations)

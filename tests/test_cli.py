@@ -167,7 +167,7 @@ def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(command_here
     prune = {key["name"]: key for key in found["prune"]["keys"]}
     assert prune["compute"]["accepts"] == "number > 0, < 1"
     assert prune["importance"]["default"] == '"optimal_brain_surgeon"'
-    assert prune["layers"]["meaning"].startswith("The numbers of the layers that stay, from 0")
+    assert prune["layers"]["meaning"].startswith("The layers that stay, by number from 0")
     assert {"train.sparse", "distil.augment", "targets.FORMAT", "verify.gates.SCHEME"} <= {*found}
 
 

@@ -112,7 +112,12 @@ def test_the_generated_parts_of_pages_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "here", "wrong"), [("recipes.md", "`max_length`", "`longest`"), ("formats.md", "`mpnet`", "`mp`")]
+    ("name", "here", "wrong"),
+    [
+        ("recipes.md", "`max_length`", "`longest`"),
+        ("students.md", "`mpnet`", "`mp`"),
+        ("verification.md", "`int8_dynamic`", "`int8`"),
+    ],
 )
 def test_a_page_that_is_older_than_the_code_fails_and_is_mended(
     name: str, here: str, wrong: str, tmp_path: Path
@@ -137,6 +142,21 @@ def test_every_section_and_key_is_on_the_page() -> None:
     text = "\n".join(keys.key_lines())
     for field in Recipe.model_fields:
         assert f"| `{field}` |" in text
+
+
+def test_each_key_is_named_in_its_section_and_stands_once_where_sections_share_it() -> None:
+    parts = {part.partition("`")[0]: part for part in "\n".join(keys.key_lines()).split("\n### `[")[1:]}
+    parts = {title.partition("]")[0]: part for title, part in parts.items()}
+    for section in reference.sections().values():
+        if section.name != reference.TOP:
+            missing = [key.name for key in section.keys if f"`{key.name}`" not in parts[section.name]]
+            assert not missing, section.name
+    assert "| `gradient_accumulation` |" in parts["train"]
+    assert "As in [`[train]`](#train): `epochs`" in parts["head"]
+    for name in ("head", "distil", "quantize.training"):
+        assert "| `gradient_accumulation` |" not in parts[name]
+    # A default of its own is said where it holds.
+    assert "| `learning_rate` | number > 0, &lt; 1 | `0.001` |" in parts["head"]
 
 
 def blocks() -> list[tuple[str, str]]:

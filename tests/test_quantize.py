@@ -140,7 +140,7 @@ def test_a_gain_takes_an_outlier_away_and_nothing_else(static: bool, seed: int) 
 
 @pytest.mark.numeric
 def test_one_scale_is_taken_of_rows_that_the_gain_of_outputs_made_even(seed: int) -> None:
-    """Without that a row of large outputs would leave the others a few steps."""
+    """Without the output scales, a row of large weights would leave the other rows only a few int8 levels."""
     one = group(seed, outlier=OUTLIER)
     for linear in one.linears:
         linear.weight.data[3] *= 50

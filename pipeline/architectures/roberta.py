@@ -49,7 +49,7 @@ def _graph_inputs(ids: "torch.Tensor", mask: "torch.Tensor", padding: int) -> "d
 ROBERTA, XLM_ROBERTA = (
     Architecture(
         model_type,
-        f"{students}; positions are counted from behind the padding id, so a table of 514 takes 512 tokens",
+        f"{students}; positions start after the padding id, so a table of 514 takes 512 tokens",
         # The table of token types has one row, so the graph takes no token types.
         WITHOUT_TYPES,
         tiny_config=TINY_ROBERTA,

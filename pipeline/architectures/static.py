@@ -37,10 +37,10 @@ def config_of(rows: int, width: int) -> dict[str, Any]:
 STATIC = Architecture(
     "static",
     "static embeddings of model2vec and sentence-transformers: a look-up and a mean, for embeddings alone; without "
-    "special tokens, so that an empty text is zero; unknown tokens count, as in sentence-transformers",
+    "special tokens, so an empty text gives zeros; unknown tokens count, as in sentence-transformers",
     WITHOUT_TYPES,
     tiny_config={"vocab_size": 30522, "hidden_size": 64, "max_position_embeddings": 64},
-    layout="there are none, a table of tokens is all of it; [vocabulary] and student.width make that smaller",
+    layout="it has no layers, only a table of tokens; [vocabulary] and student.width make that smaller",
     register=_register,
     headless="its vectors of tokens know nothing of each other, and no published head reads them",
     special_tokens=False,

@@ -2,7 +2,7 @@
 
 A linear computes W x + b. With a positive vector s for its columns and t for its rows that is
 t · ((W·s / t)(x / s) + b / t): the same in fp32, whatever s and t. The int8 activations, x / s and the output before
-the outer t, then have no outlier channel that leaves few codes to the others.
+the outer t, then have no outlier channel whose range leaves the others only a few int8 levels.
 
 Each scale costs a multiplication of the activation, so a linear gets one only where it removes much of the error.
 

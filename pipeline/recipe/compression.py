@@ -40,7 +40,7 @@ DEFAULT_TEMPERATURE = 2.0
 
 
 class AugmentSection(Section):
-    """More rows to learn on: copies of the data's with some words replaced.
+    """More training rows: copies with some words replaced.
 
     Source: Jiao et al. 2020 (TinyBERT), Algorithm 1; the defaults are its p_t, N_a and K.
     """
@@ -55,14 +55,14 @@ class AugmentSection(Section):
     """The checkpoint whose masked-LM head and embedding table propose candidates: `unpruned`, the recipe's checkpoint
     before compression, or a source like `student.source`."""
     single_pieces: Literal["masked_lm", "neighbours"] = "masked_lm"
-    """Where words that are a single piece get their candidates from. Words of several always get the nearest neighbours
-    in the embedding table, and `neighbours` does it for all, where no masked-LM head is at hand."""
+    """Where candidates for words of one token come from. Words of several tokens always take the nearest neighbours in
+    the embedding table; `neighbours` does so for all words, for checkpoints without a masked-LM head."""
 
 
 class DistilSection(LabelledUpdates):
-    """How the student learns from a teacher: on a dataset, labelled files of one's own, or plain text.
+    """How the student learns from a teacher: on a dataset, your own labelled files, or plain text.
 
-    `dataset`, or `dev_file`, is also what the metric is measured on.
+    The metric is measured on `dataset` or `dev_file`.
     """
 
     @model_validator(mode="before")
@@ -126,7 +126,7 @@ class StartSection(Section):
     """The teacher's layers that are kept, from 0; `every_other` begins with the first. `albert` and `shared` take the
     first of them for all, and have as many passes as the teacher has layers."""
     hidden_size: Natural | None = None
-    """The hidden size that `width` leaves; whole heads. That of a `random` start; the teacher's unless given."""
+    """Hidden size of a `width` start (whole heads) or of a `random` one; the teacher's unless given."""
     num_layers: Natural | None = None
     """The number of layers of a `random` start, instead of `teacher_layers`."""
     attention_heads: Natural | None = None
@@ -147,8 +147,8 @@ class VocabularySection(Section):
     folder; or names of datasets, whose training texts are taken. Without it every token that `languages` can write is
     kept."""
     languages: Names | None = None
-    """ISO 639 codes of the languages that texts will be in. The characters of their scripts and ASCII's letters are
-    kept, and what the corpus leaves of `size` goes to tokens of these scripts first."""
+    """ISO 639 codes of the languages of your texts. The characters of their scripts and ASCII's letters are kept. If
+    the corpus leaves room in `size`, tokens of these scripts fill it first."""
     size: Annotated[int, Field(ge=1)] | None = None
     """Number of tokens that are kept, special tokens included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -195,41 +195,41 @@ class PruneSection(Section):
     """How much of a student's encoder is kept. Usually `compute` alone: the search distributes it."""
 
     compute: PartKept | None = None
-    """Fraction of the encoder's `costs` at `cost_length` tokens that is kept: 0.5 halves it. Attention heads and
-    intermediate neurons go wherever they matter least."""
+    """Fraction of the encoder's `costs` at `cost_length` tokens that is kept: 0.5 halves it. The attention heads
+    and intermediate neurons that matter least go."""
     attention_heads: PartKept | None = None
     """Fraction of all attention heads of the layers that stay; each layer keeps one."""
     intermediate_size: PartKept | None = None
     """Fraction of all intermediate neurons of the layers that stay; each layer keeps `intermediate_multiple`."""
     layers: Annotated[int | tuple[int, ...] | None, BeforeValidator(_listed), AfterValidator(_some)] = None
-    """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
+    """The layers that stay, by number from 0; or how many stay, and the least important ones go."""
     hidden_size: Natural | None = None
     """Hidden size that stays, in all layers and embeddings. Needs training afterwards to be any good."""
     sparse: SparseNow | None = None
-    """Unstructured pruning of what is left: single weights become zero. Only Core ML stores them smaller, and no format
-    is faster."""
+    """Unstructured pruning of the remaining weights: single ones become zero. Only Core ML stores them smaller, and no
+    format is faster."""
     importance: Literal["optimal_brain_surgeon", "fisher", "taylor", "magnitude"] = "optimal_brain_surgeon"
-    """What heads and neurons are judged by: `pipeline.compress.prune.importance`."""
+    """How heads and neurons are ranked: see `pipeline.compress.prune.importance`."""
     reconstruct: bool = True
-    """Solve what is left by least squares for what the unpruned student's layers give: no labels, no training."""
+    """Solve the remaining linears by least squares for the unpruned student's outputs: no labels, no training."""
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder; or names of datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
-    and STS-B's sentences where they are installed."""
+    data folder; or datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own texts, and
+    STS-B's sentences if `POCKETBERT_DATA` has them."""
     calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 512
-    """Unlabelled texts on which importance and reconstruction rest; the hidden states of all are held at once."""
+    """Number of unlabelled calibration texts; the hidden states of all are in memory at once."""
     max_length: Length = 128
-    """Calibration texts are cut to so many tokens."""
+    """Number of tokens to which calibration texts are truncated."""
     costs: Literal["macs", "latency"] = "macs"
-    """What `compute` is a fraction of: MACs (multiply-adds); or milliseconds, measured in LiteRT on int8_dynamic files
-    of one layer, which differ from machine to machine and from run to run."""
+    """Unit of `compute`: MACs (multiply-adds), or milliseconds. Those are measured in LiteRT on int8_dynamic files of
+    one layer, and differ from machine to machine and from run to run."""
     cost_length: Length = COST_LENGTH
     """Sequence length at which the cost counts."""
     intermediate_multiple: Annotated[int, Field(ge=1, le=256)] = 8
-    """The intermediate size of each layer is a multiple of it, which is what runtimes compute at once."""
+    """Each layer's intermediate size is a multiple of it, because runtimes compute so many neurons at once."""
     uniform: bool = False
-    """Keep the same number of heads and of intermediate neurons in each layer, instead of wherever they matter: layers
-    that `[share]` ties need equal shapes."""
+    """Keep as many heads and intermediate neurons in each layer, which `[share]` needs, instead of the most important
+    ones of all layers."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the sample of texts."""
 
@@ -279,17 +279,15 @@ class FactoriseSection(Section):
     """Which matrices become low-rank factors. A whole number instead of a table is the rank."""
 
     embedding: Ranked | None = None
-    """The embedding table: ALBERT's E, of which 64, 128 and 256 are published."""
+    """The embedding table: ALBERT's E; 64, 128 and 256 are published."""
     feed_forward: Ranked | None = None
     """Both linears of every feed-forward."""
     weighted: bool = True
     """Weigh errors by calibration texts: tokens by their counts, columns by their variance. False: plain SVD."""
     calibration: Names | None = None
-    """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder; or names of datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
-    and STS-B's sentences where they are installed."""
+    """The calibration set, as in `prune.calibration`."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
-    """Number of unlabelled texts from which the weights of errors are computed."""
+    """Number of unlabelled calibration texts."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the sample of texts."""
 
@@ -307,5 +305,5 @@ class ShareSection(Section):
     groups: Natural = 1
     """Groups of consecutive layers that share; 1: all layers are one group."""
     start: Literal["average", "first", "middle"] = "average"
-    """Whose parameters a group begins with: the mean of its layers, after their heads and neurons are matched, or those
-    of one."""
+    """Initial parameters of a group: the mean of its layers, after their heads and neurons are matched, or those of one
+    layer."""

@@ -76,14 +76,14 @@ class Updates(Section):
     max_length: Length = 128
     """Number of tokens to which rows are truncated."""
     max_rows: Natural | None = None
-    """Number of training rows that are sampled, by `seed`; all unless given."""
+    """Number of training rows, sampled by `seed`; all unless given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the order of rows, of dropout, and of new weights."""
     precision: Literal["no", "bf16", "fp16"] = "no"
     """Precision of matrix products; weights and losses stay fp32. `bf16` is fast on a CPU that has it, and `fp16` needs
     a GPU."""
     checkpoint_minutes: Positive = 5.0
-    """Minutes between two checkpoints, from which a run that was stopped continues."""
+    """Minutes between two checkpoints; a stopped run continues from the last one."""
 
     @property
     def passes(self) -> float | None:
@@ -107,7 +107,7 @@ class Sparse(Section):
 
 
 class GradualSparse(Sparse):
-    """Weights that become zero while a model is trained, more and more of them, on a cubic schedule."""
+    """Single weights become zero during training, more and more of them, on a cubic schedule."""
 
     by: Literal["movement", "magnitude"] = "movement"
     """`movement`: weights that training moves towards zero are removed. `magnitude`: the smallest weights are."""
@@ -127,14 +127,14 @@ class SparseUpdates(Updates):
     """Updates during which weights may become zero."""
 
     sparse: GradualSparse | None = None
-    """Weights that become zero during training; those that are zero already stay so with or without this section."""
+    """Single weights that become zero during training. Weights that are zero before stay zero in any case."""
 
 
 class LabelledUpdates(SparseUpdates):
-    """Training on labelled rows: those of a known dataset, or files of one's own."""
+    """Training on labelled rows: those of a known dataset, or your own files."""
 
     dataset: str | None = None
-    """A dataset that `pocketbert list` names, with rows to train on; or else `train_file` and `dev_file`."""
+    """A dataset with training rows that `pocketbert list` names; or give `train_file` and `dev_file`."""
     train_file: Place | None = None
     """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions. A
     path is relative to the recipe; `hub:owner/name@<40-digit commit>/file` is a file of a dataset on the Hub."""
@@ -145,10 +145,10 @@ class LabelledUpdates(SparseUpdates):
     pair: str | None = None
     """Name of the column with the second text of a pair; none unless given."""
     label: str = "label"
-    """Name of the column with the name of the class, with the number, or with several labels and `|` between them."""
+    """Name of the column with the class, with the number, or with several labels and `|` between them."""
     labels: Names | None = None
-    """Instead of `label`, names of columns with a number each: 1 or 0 for a label that a text may have beside others,
-    or the numbers of task `multi_regression`. The outputs of a new head have these names."""
+    """Instead of `label`, names of columns with numbers: 1 or 0 for each of several labels, or the numbers of task
+    `multi_regression`. The outputs of a new head get these names."""
 
     metric: Literal["accuracy", "matthews", "micro_f1", "macro_f1"] | None = None
     """Metric of `dev_file`: `accuracy`, or `matthews` where one class has most of the rows; `micro_f1` over all labels

@@ -44,35 +44,35 @@ class StudentSection(Section):
     """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, `hub:owner/name@<40-digit commit>`, or
     `recipe:NAME`: the checkpoint that another recipe trains or makes smaller, which is made first."""
     twin: str | None = None
-    """The ready recipe that does the same with a bundled student, for where this one cannot be had."""
+    """Fallback: a ready recipe that does the same with the bundled student, for when this checkpoint is unavailable."""
     random_weights: bool = False
-    """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
+    """Declares that the weights were never trained: the above-chance gate is left out, and the report says so."""
     pooling: PoolingMode | None = None
-    """How an encoder without `modules.json` makes one vector of its tokens'; behind it comes scaling to unit length."""
+    """How token vectors become one, for an encoder without `modules.json`; the result is scaled to unit length."""
     prompts: dict[str, str] | None = None
-    """Texts that are put before a text, by name, such as `query = "query: "`, where the checkpoint's folder names none
-    or others."""
+    """Prompts by name, such as `query = "query: "`, that are put before a text. They replace those of the checkpoint's
+    folder."""
     default_prompt: str | None = None
-    """Name of the prompt of a text that comes without one; an empty name for none."""
+    """Name of the prompt that is used if none is asked for; an empty name means none."""
     width: Natural | None = None
-    """How many numbers an embedding has, the first ones of the whole embedding; they are scaled to unit length where
-    that is. For models that were trained so that these say the most (Matryoshka)."""
+    """Number of leading dimensions of the embedding that are kept, scaled to unit length if the whole embedding is. For
+    models that were trained for this (Matryoshka)."""
     max_seq_length: Natural | None = None
-    """Tokens at which texts are truncated, where the checkpoint's own `max_seq_length` is not meant."""
+    """Number of tokens at which texts are truncated, instead of the checkpoint's own `max_seq_length`."""
 
 
 class TrainSection(LabelledUpdates):
     """How the student is fine-tuned before it is converted."""
 
     new_head: bool = False
-    """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
+    """Replace the checkpoint's head for the task by a new one with the data's labels."""
 
 
 class ThresholdsSection(Section):
-    """From which probability on each label is given, calibrated on labelled texts; without this section, from one half.
+    """Probability from which each label is given, calibrated on labelled texts; without this section it is 0.5.
 
     The fp32 student runs over the texts, and each label gets the threshold with the best F1. Files carry the thresholds
-    in `signature.json`. A metric on the texts of the calibration flatters the student, so a file of its own is better.
+    in `signature.json`. Take texts that neither train nor judge: on the calibration texts themselves F1 is too high.
     """
 
     file: Place | None = None
@@ -86,29 +86,29 @@ class ThresholdsSection(Section):
     labels: Names | None = None
     """Instead of `label`, names of columns with 1 for a text that has the label and 0 for one that has not."""
     max_rows: Natural = 10_000
-    """Largest number of texts; of more, a sample is taken that is always the same."""
+    """Largest number of texts; if there are more, a fixed sample is taken."""
 
 
 class ConvertSection(Section):
-    """What holds for every target."""
+    """Settings for every target."""
 
     sequence_lengths: Lengths = (16, 32, 64, 128)
-    """Lengths in tokens that the files take; a row is padded to the next of them."""
+    """Lengths in tokens that the files take; a text is padded to the next of them."""
 
 
 class TargetSection(Section):
-    """One format's targets."""
+    """The targets of one format."""
 
     schemes: Names
-    """Precisions of the files, one file each; `pocketbert list` tells what each format supports."""
+    """Schemes (precisions), one file each; `pocketbert list` shows which ones each format supports."""
     sequence_lengths: Lengths | None = None
     """Overrides `convert.sequence_lengths` for this format."""
     minimum_runtime: str | None = None
-    """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
+    """Oldest runtime on which the files have to be right, such as `litert-1.2.0`; `pocketbert compat` tries it."""
 
 
 class CoreMLSection(TargetSection):
-    """Core ML's targets."""
+    """The targets of Core ML."""
 
     minimum_ios: Literal[15, 16, 17, 18] = 18
     """Oldest iOS release that reads the packages; below 18 a package holds the longest length alone."""
@@ -142,13 +142,13 @@ def _located(error: ValidationError, name: str) -> ValidationError:
 
 
 class QuantizeTraining(Updates):
-    """Quantisation-aware training for static int8 and int4, which begins with what rounding on calibration text left.
+    """Quantisation-aware training for static int8 and int4, after calibration.
 
     The student in fp32 is the teacher, so texts need no labels.
     """
 
     texts: Names | None = None
-    """What is trained on, named as calibration texts are; unless given, the same texts, all of them."""
+    """Training texts, named like calibration texts. Unless given: all texts of the calibration set's sources."""
     steps: Natural | None = 1500
     """Number of updates."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 5e-5
@@ -158,7 +158,7 @@ class QuantizeTraining(Updates):
     dropout: Fraction | None = 0.0
     """Dropout during training."""
     max_rows: Natural | None = 20_000
-    """Most texts; of more, `seed` determines a sample."""
+    """Largest number of texts; if there are more, `seed` determines a sample."""
 
     @model_validator(mode="before")
     @classmethod
@@ -172,43 +172,41 @@ class QuantizeTraining(Updates):
 
 
 class QuantizeSection(Section):
-    """How a student is calibrated for schemes with int8 activations, with int4 weights, or with palettes.
+    """Calibration for schemes with int8 activations, int4 weights or palettes.
 
-    The inputs of its linears are measured on the calibration set. For int8, SmoothQuant scales even outliers out, and
-    leave the student's outputs in fp32 unchanged; without this section there are none. For int4 and palettes, GPTQ
-    chooses weights that change the outputs least; without this section it uses the defaults.
+    The inputs of the student's linears are measured on the calibration set. For int8, SmoothQuant scales shrink
+    outliers and leave the fp32 outputs unchanged; without this section there are none. For int4 and palettes, GPTQ
+    chooses the quantised weights that change the outputs least; without this section it uses the defaults.
     """
 
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder, or a dataset's texts. Unless given: the package's texts for calibration, in many scripts and forms, and
-    STS-B's train sentences, or, where those are not present, the package's everyday English."""
+    data folder, or a dataset's texts. Unless given: the package's calibration texts, and STS-B's train sentences, or,
+    if those are absent, the package's everyday English."""
     calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 1024
     """Largest number of texts in the calibration set; if there are more, `seed` determines a sample."""
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
-    """The range of an activation that static int8 covers: the full range, 99.99 % of the values, or the range with the
-    least squared error or the least Kullback-Leibler divergence."""
+    """How static int8 chooses the range of an activation: all values, 99.99 % of them, the least squared error, or the
+    least Kullback-Leibler divergence."""
     equalisation: bool = True
-    """Whether SmoothQuant scales even outliers out; if not, `int8_static` has the weights that converters quantise
-    by themselves."""
+    """Whether SmoothQuant scales shrink outliers; if not, `int8_static` has the weights of a converter's default."""
     table_bits: Literal[4, 8] = 8
-    """Bits of embedding tables where the linears have 4."""
+    """Bits of the embedding tables in schemes with int4 linears."""
     policy: Place | None = None
-    """Which linears have 8 bits where a scheme gives 4: a file that `pocketbert sensitivity` wrote, relative to the
-    recipe."""
+    """Linears that get 8 bits in an int4 scheme: a file that `pocketbert sensitivity` wrote, relative to the recipe."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the samples of texts and tokens."""
     training: QuantizeTraining | None = None
-    """Quantisation-aware training behind that; there is none unless the table is given."""
+    """Quantisation-aware training after calibration; none without this section."""
 
 
 class VerifySection(Section):
     """How files are judged."""
 
     datasets: Names | None = None
-    """Labelled data for the task metric: names from `pipeline.data.datasets`, or `none` to go without and say so."""
+    """Labelled data for the task metric: names that `pocketbert list` shows, or `none`; the report says so."""
     gates: dict[str, Gates] = Field(default_factory=dict)
-    """Bounds by scheme; a bound given here replaces the scheme's default."""
+    """Bounds by scheme; each replaces the scheme's default."""
 
 
 OF_A_CHECKPOINT = ("pooling", "prompts", "default_prompt", "width", "max_seq_length")
@@ -218,8 +216,8 @@ OF_A_CHECKPOINT = ("pooling", "prompts", "default_prompt", "width", "max_seq_len
 class OtherHeadSection(Section):
     """Another head on the student's encoder, in the same files.
 
-    It is a checkpoint of its own, whose encoder is the student's. A file holds the encoder once, and for each head a
-    function, or one per length where the format has that.
+    It is a checkpoint of its own with the student's encoder. A file holds the encoder once, and a function for each
+    head, or one per length if the format has that.
     """
 
     checkpoint: Place
@@ -253,7 +251,7 @@ class BenchmarkSection(Section):
     rounds: Count = 10
     """Number of rounds; in each, the variants take turns with one block of runs."""
     block_ms: Annotated[float, Field(ge=0, le=60_000)] = 60.0
-    """Milliseconds that a block lasts, about; `runs_per_block` is its least number of runs."""
+    """Approximate duration of a block in milliseconds; it has at least `runs_per_block` runs."""
     runs_per_block: Count = 2
     """Least number of runs of a block."""
     texts: Count = 60
@@ -269,21 +267,21 @@ class RegressionSection(Section):
     """How much worse than a stored report `pocketbert gate` lets a target become."""
 
     max_metric_drop: Fraction = 0.01
-    """Largest loss of a task metric, in its own unit (Spearman, accuracy, F1: fractions of 1). A file that is made of
-    the same checkpoint again keeps its metric, so this is room for a checkpoint that is trained anew."""
+    """Largest loss of a task metric, in its own unit (Spearman, accuracy, F1: fractions of 1). A file that is made
+    again from the same checkpoint keeps its metric; a checkpoint that is trained again does not."""
     max_cosine_drop: Fraction = 0.005
-    """Largest loss of the mean and of the worst cosine to PyTorch; embeddings alone have it. Another processor's int8
-    kernels move the worst one of MiniLM by .001."""
+    """Largest loss of the mean and of the worst cosine to PyTorch, for embeddings. Another processor's int8 kernels
+    move MiniLM's worst one by .001."""
     max_sqnr_drop_db: Growth = 2.0
-    """Largest loss of SQNR to PyTorch, in dB, of the mean and of the worst row; 2 dB is half as much noise again. What
-    lies above 90 dB is single precision's own rounding and counts as 90."""
+    """Largest loss of SQNR to PyTorch, in dB, of the mean and of the worst row; 2 dB is 58 % more
+    noise power. Above 90 dB only single precision's own rounding is left, so more counts as 90."""
     max_size_growth: Growth = 0.02
     """Largest growth of the file, as a fraction of its size in the report."""
     max_instruction_growth: Growth = 0.02
     """Largest growth of the instructions of an inference on an emulated processor, as a fraction; two counts of one
     file differ by .001."""
     max_latency_growth: Growth = 0.1
-    """Largest growth of the latency of a full row, as a fraction; judged only where both files are timed in turns."""
+    """Largest growth of the latency of a full row, as a fraction; judged only if both files are timed in turns."""
 
 
 class BesideSection(Section):

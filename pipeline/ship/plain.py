@@ -1,7 +1,7 @@
 """A plain benchmark on an Android phone without the app, by the runtimes' own command-line runners.
 
-Who has built them gets a first figure before there is an app on the phone. It is no latency record: the runners take
-random or constant ids, keep no samples, and know neither texts nor tokenisation. What each is told and says is its
+If you built them, they give a first figure before there is an app on the phone. It is no latency record: the runners
+take random or constant ids, keep no samples, and know neither texts nor tokenisation. What each is told and says is its
 format's fact.
 """
 

@@ -85,7 +85,8 @@ def worst_linear(folder: Path) -> str | None:
     if not errors:
         return None
     path = max(errors, key=errors.__getitem__)
-    return f"on the calibration set, rounding changes most what {path} gives: by {errors[path] ** 0.5:.0%} of its size"
+    error = errors[path] ** 0.5
+    return f"on the calibration set, rounding changes the output of {path} most: by {error:.0%} of its size"
 
 
 # --- the gate ---------------------------------------------------------------------------------------------------------
