@@ -214,7 +214,7 @@ def make_sandbox(place: Path) -> None:
     for name, text in _RECIPES.items():
         (place / name).write_text(text, encoding="utf-8")
     (place / "plain.txt").write_text("\n".join(_TEXTS * 4) + "\n", encoding="utf-8")
-    rows = [f"{text},{'red' if 'red' in text else 'blue'}" for text in _TEXTS]
+    rows = [f"{text},{'red' if 'red' in text else 'blue'}" for text in _TEXTS * 8]
     (place / "train.csv").write_text("\n".join(("text,label", *rows)) + "\n", encoding="utf-8")
     # In a process of its own: the commands have the memory to themselves.
     subprocess.run([sys.executable, "-c", _STUDENT, place / "student"], check=True, cwd=ROOT, env=environment())

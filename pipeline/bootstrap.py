@@ -6,6 +6,7 @@ one can say which version is needed (annotations that newer versions alone under
 `.venv/ready.json` is written last. Without it the environment is half-made, and is made again from pip's cache.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -197,18 +199,46 @@ def install(extras: "set[str]", options: "list[str]", lock: int) -> None:
     pip = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock]
     )
-    lines = []
+    lines, found, pinned = [], set(), count_pins()
     with pip, open(LOG, "wb", buffering=0) as log:
         for raw in pip.stdout or ():
             log.write(raw)
             lines.append(raw.decode("utf-8", "replace"))
-            if lines[-1].startswith("Installing collected packages:") and os.path.exists(READY):
-                os.remove(READY)  # from here on packages may be half unpacked
+            if lines[-1].startswith("Installing collected packages:"):
+                if os.path.exists(READY):
+                    os.remove(READY)  # from here on packages may be half unpacked
+                total = lines[-1].count(",") + 1
+                threading.Thread(target=tell_unpacked, args=(pip, total, unpacked()), daemon=True).start()
+            found.update(re.findall(r"^(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9_.-]+)", lines[-1]))
             if progress(lines[-1]):
-                say(progress(lines[-1]))
+                share = ", %d %% of the packages found" % min(99, 100 * len(found) // pinned)
+                say(progress(lines[-1]) + (share if "downloading" in progress(lines[-1]) else ""))
     shutil.rmtree(temporary, ignore_errors=True)
     if pip.returncode != 0:
         raise SetupError("%s; pip's log: %s" % (explain(lines), LOG))
+
+
+def count_pins() -> int:
+    """Return the number of packages that the constraints pin: about as many as pip looks for."""
+    with open(os.path.join(ROOT, CONSTRAINTS), encoding="utf-8") as pins:
+        return max(1, sum("==" in line and not line.startswith("#") for line in pins))
+
+
+def unpacked() -> int:
+    """Return the number of packages in the environment."""
+    pattern = os.path.join(VENV, "lib", "python3*", "site-packages", "*.dist-info")
+    return len(glob.glob(pattern))
+
+
+def tell_unpacked(pip: "subprocess.Popen[bytes]", total: int, before: int) -> None:
+    """Say every ten percent how much pip has unpacked, which it does not say itself, until it ends."""
+    said = 0
+    while pip.poll() is None:
+        share = 100 * (unpacked() - before) // total
+        if share >= said + 10:
+            said = share
+            say("unpacked %d %% of %d packages" % (share, total))
+        time.sleep(1)
 
 
 def progress(line: str) -> str:

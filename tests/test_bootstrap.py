@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -411,6 +413,28 @@ def _make_wheel(folder: Path, name: str, version: str, *, requires: list[str] | 
 )
 def test_progress_shows_what_takes_time(line: str, shown: str) -> None:
     assert bootstrap.progress(line) == shown
+
+
+def test_unpacking_is_told_in_percent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "old-1.dist-info").mkdir()
+    monkeypatch.setattr(bootstrap, "VENV", str(tmp_path))
+    assert bootstrap.count_pins() > 100
+    pip = subprocess.Popen(["sleep", "30"])
+    try:
+        watching = threading.Thread(target=bootstrap.tell_unpacked, args=(pip, 4, bootstrap.unpacked()))
+        watching.start()
+        for name in ("a", "b"):
+            (packages / f"{name}-1.dist-info").mkdir()
+        until = time.monotonic() + 20
+        while "unpacked 50 % of 4 packages" not in (said := capsys.readouterr().out) and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        pip.kill()
+        pip.wait()
+        watching.join()
+    assert "unpacked 50 % of 4 packages" in said
 
 
 def test_every_direct_dependency_is_pinned() -> None:
