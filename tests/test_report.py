@@ -489,7 +489,7 @@ def test_counted_instructions_are_tables_that_say_what_they_are_not(made: Path) 
     assert shown.open == []
     assert ("details", "id", "instructions") in shown.attributes
     for text in (shown.text, filled.markdown(found)):
-        assert "ounted on emulated processors; not a latency" in text
+        assert "Instructions per inference, counted on emulated processors; not a latency" in text
         assert "197.37" in text
         assert "14.76" in text
     assert "not counted at this length" in str(shown.attributes)
@@ -723,7 +723,7 @@ def test_the_count_in_the_title_is_the_count_in_the_table(shipped: Path) -> None
 def test_gates_are_folded_behind_the_one_that_is_closest_to_its_bound(made: Path) -> None:
     shown = page(made)
     assert not any(tag == "details" and name == "open" for tag, name, _ in shown.attributes)
-    assert "2 of 2 passed; closest to its bound: mean cosine 1, at least 0.99 (0 % of the error that is" in shown.text
+    assert "2 of 2 passed; closest to its bound: mean cosine 1, at least 0.99 (0 % of the allowed error)" in shown.text
     assert "1 of 2 passed; failed: min_mean_cosine" in shown.text
     assert "1 of 1 passed: all that need no run" in shown.text
 
@@ -770,7 +770,7 @@ def test_captions_tell_of_what_is_drawn(made: Path) -> None:
     shown = Page(filled.html(alone)).text
     assert "Dashed" not in shown
     assert "Hollow: failed" not in shown
-    assert "not timed are not drawn" in shown
+    assert "Not timed here: LiteRT int8_dynamic, Core ML fp16" in shown
 
 
 def test_the_page_is_small(made: Path, shipped: Path) -> None:

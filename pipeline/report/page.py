@@ -146,14 +146,11 @@ def _figures(report: Report) -> dict[str, DrawnFigure]:
 
 
 def _of_trade(report: Report, front: bool) -> str:
-    timed = {one.digest for one in report.variants}
     said = [f"Size, time and mean {wording.score_name(report.score)}; lower left is better."]
     if front:
         said.append("Dashed: no other file that passed is both smaller and faster.")
     if any(one.verdict == "failed" for one in report.variants):
         said.append("Hollow: failed.")
-    if any(target.digest not in timed for _, target in report.files):
-        said.append("Files that were not timed are not drawn.")
     return " ".join(said)
 
 
@@ -194,13 +191,18 @@ def _tally(report: Report) -> list[tuple[str, str]]:
 
 def _notes(report: Report) -> list[str]:
     """Return what has to be known of the files' table, and is true of this report."""
-    every = [target for _, target in report.files]
-    notes = list(
-        dict.fromkeys(target.parity.evaluator_stands_in for target in every if target.parity.evaluator_stands_in)
+    stood_in = dict.fromkeys(
+        f"Simulated by {target.parity.evaluator}: {target.parity.evaluator_stands_in}"
+        for _, target in report.files
+        if target.parity.evaluator_stands_in
     )
-    said = [f"Simulated: {note}" for note in notes]
+    said = list(stood_in)
     if report.counts.get("not_run"):
         said.append("Not run: converted, but nothing here could run it, so nothing is known of its accuracy.")
+    timed = {one.digest for one in report.variants}
+    untimed = [tables_files.label(student, one) for student, one in report.files if one.digest not in timed]
+    if timed and untimed:
+        said.append(f"Not timed here: {', '.join(untimed)}.")
     for file, units, known in _untried(report):
         said.append(f"{file} on {units}: no such file has passed there yet. {known}")
     for student, target in report.files:
@@ -233,17 +235,17 @@ def _untried(report: Report) -> list[tuple[str, str, str]]:
 
 def _folded(report: Report) -> list[tuple[str, str, str, Table]]:
     """Return (id, title, note, table) of each table that is folded; those without rows are left out."""
-    counted = "Counted on emulated processors; not a latency. Full rows, one core."
+    counted = "Instructions per inference, counted on emulated processors; not a latency. Full rows, one core."
     played = "The file in its runtime's build for ARM64, on processors that an emulator plays; no phone."
     texts = [one.texts for one in report.variants[:1]]
     of_texts = "".join(f"{one.texts} texts of {wording.fixed(one.mean_tokens, 1)} tokens on average." for one in texts)
     found = [
         ("latency", "Latency over real texts", of_texts, tables_times.texts(report)),
         ("lengths", "Latency at fixed lengths", "", tables_times.full_rows(report)),
-        ("kinds-table", f"{wording.score_name(report.score)} by kind of text", "", tables_files.kinds(report)),
+        ("kinds-table", "Scores by kind of text", "", tables_files.kinds(report)),
         ("metrics", "Task metrics", "", tables_files.metrics(report)),
         ("placement", "Where operations run", "", tables_times.placement(report)),
         ("arm64", "ARM64 processors, emulated", played, tables_times.emulated(report)),
-        ("instructions", "Instructions per inference", counted, tables_times.instructions(report)),
+        ("instructions", "Instructions", counted, tables_times.instructions(report)),
     ]
     return [one for one in found if one[3]]

@@ -58,8 +58,9 @@ def trade(report: Report, threads: int) -> tuple[Figure, bool] | None:
     right, top = 1.12 * max(point.size_mb for point in points), 1.12 * max(point.ms for point in points)
     axes.set_xlim(0, right)
     axes.set_ylim(0, top)
-    handles = [_point(axes, number, point) for number, point in enumerate(points, start=1)]
-    _number(axes, points, right, top)
+    columns = _columns(points, 0.06 * right)
+    handles = _draw(axes, points, columns)
+    _number(axes, points, columns, right, top)
     front = _front(axes, [point for point in points if point.kept])
     axes.set_xlabel("size of the file, MB")
     axes.set_ylabel(f"ms per text{', processor time' if clock == 'cpu' else ''}")
@@ -74,23 +75,29 @@ def _quality(variant: VariantReport, target: TargetReport | None, kind: str) -> 
     return (wording.score(measures.mean_score, kind) if measures else None) or "not scored"
 
 
-def _point(axes: Axes, number: int, point: _Point) -> Line2D:
-    shown: dict[str, Any] = {
-        "color": point.look.colour, "marker": point.look.mark.marker, "markersize": 8, "linestyle": "none",
-        "fillstyle": "none" if point.failed else "full",
-    }  # fmt: skip
-    axes.plot(point.size_mb, point.ms, zorder=3, **shown)
-    return Line2D([], [], label=f"{number}  {point.label}", **shown)
+def _draw(axes: Axes, points: Sequence[_Point], columns: Sequence[list[int]]) -> list[Line2D]:
+    """Draw the points, those that may lie on each other from large to small, and return the legend's entries."""
+    handles = {}
+    for column in columns:
+        for rank, place in enumerate(sorted(column)):
+            point = points[place]
+            shown: dict[str, Any] = {
+                "color": point.look.colour, "marker": point.look.mark.marker, "linestyle": "none",
+                "fillstyle": "none" if point.failed else "full",
+            }  # fmt: skip
+            size = 7 + 3 * (len(column) - 1 - rank)
+            axes.plot(point.size_mb, point.ms, zorder=3 + rank, markersize=size, **shown)
+            handles[place] = Line2D([], [], label=f"{place + 1}  {point.label}", markersize=8, **shown)
+    return [handles[place] for place in range(len(points))]
 
 
-def _number(axes: Axes, points: Sequence[_Point], right: float, top: float) -> None:
+def _number(axes: Axes, points: Sequence[_Point], columns: Sequence[list[int]], right: float, top: float) -> None:
     """Write each point's number beside it; numbers of points that lie together stand above each other."""
-    order = sorted(range(len(points)), key=lambda place: points[place].size_mb)
-    for column in _columns(order, points, 0.06 * right):
-        column.sort(key=lambda place: points[place].ms)
-        heights = _spread([points[place].ms for place in column], 0.075 * top)
-        edge = max(points[place].size_mb for place in column) + 0.022 * right
-        for place, height in zip(column, heights, strict=True):
+    for column in columns:
+        ordered = sorted(column, key=lambda place: points[place].ms)
+        heights = _spread([points[place].ms for place in ordered], 0.075 * top)
+        edge = max(points[place].size_mb for place in ordered) + (0.02 + 0.006 * len(column)) * right
+        for place, height in zip(ordered, heights, strict=True):
             axes.text(edge, height, f"{place + 1}", va="center", fontsize=10, color=INK)
 
 
@@ -106,10 +113,10 @@ def _front(axes: Axes, points: Sequence[_Point]) -> bool:
     return len(edge) > 1
 
 
-def _columns(order: Sequence[int], points: Sequence[_Point], width: float) -> list[list[int]]:
-    """Group points, whose sizes ascend, so that numbers of different groups do not overlap."""
+def _columns(points: Sequence[_Point], width: float) -> list[list[int]]:
+    """Group the places of points by size, so that markers and numbers of different groups do not overlap."""
     columns: list[list[int]] = []
-    for place in order:
+    for place in sorted(range(len(points)), key=lambda place: points[place].size_mb):
         if columns and points[place].size_mb - points[columns[-1][0]].size_mb < width:
             columns[-1].append(place)
         else:
@@ -133,7 +140,7 @@ def kinds(report: Report) -> Figure | None:
     if not names:
         return None
     figure = Figure(
-        figsize=(WIDTH, 0.7 + 0.21 * len(files) + len(names) * (0.1 + 0.05 * len(files))), layout="constrained"
+        figsize=(WIDTH, 0.7 + 0.21 * len(files) + len(names) * (0.08 + 0.042 * len(files))), layout="constrained"
     )
     axes = figure.subplots()
     look = looks(report)

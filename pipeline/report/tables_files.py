@@ -13,6 +13,7 @@ from pipeline.verify.wording import quantity
 _SHORT_TEXT, _LONG_TEXT, _WORST = 60, 120, 3
 """Characters of a text in a row of many columns and in one of few; and how many of the worst texts are shown."""
 _SIZE = "max_bytes_per_parameter"
+_TASK_DROP = "max_task_drop:"
 _UNSCORED = {"not_run": "nothing ran the file", "failed": "no output to score", "passed": "not scored"}
 
 
@@ -44,7 +45,7 @@ def files(report: Report) -> Table:
         Column(f"Worst {wording.score_name(report.score)}"),
         Column("Worst text", number=False),
         Column("Same decisions"),
-        *(Column(dataset, f"{metric}, PyTorch → file") for dataset, metric in datasets),
+        *(Column(dataset, f"{metric}, PyTorch → file; points") for dataset, metric in datasets),
         Column("ms per text", "processor time" if clock == "cpu" else ""),
     ]
     timed = _timed(report)
@@ -96,14 +97,13 @@ def _file(
     else:
         agreement = measures.agreement
         scores = [_held(measures.sqnr_db, kind, gates.get("min_sqnr_db")), _held(measures.worst_score, kind, None)]
-    worst = parity.worst[0].text if parity.worst else None
     return Row(
         [
             name(f"{target.runtime} {target.scheme}"),
             verdict(parity.verdict, simulated=simulated(target), reasons=parity.reasons),
             _size(target, gates.get(_SIZE)),
             *scores,
-            Cell(wording.cut(worst, _SHORT_TEXT), why=why, long=True) if worst else Cell(None, why=why),
+            _worst_text(parity, why),
             number(agreement, wording.percent(agreement, 1), why, small=_bound(gates.get("min_agreement"))),
             *(_metric(parity, dataset, gates, why) for dataset, _ in datasets),
             _time(timed.get(target.digest), target, report),
@@ -111,16 +111,27 @@ def _file(
     )
 
 
+def _worst_text(parity: Parity, why: str) -> Cell:
+    if not parity.worst:
+        return Cell(None, why=why)
+    worst = parity.worst[0]
+    text = worst.text if worst.second is None else f"{worst.text} | {worst.second}"
+    # Some have nothing to see but their kind, such as a text of spaces.
+    return Cell(wording.cut(text, _SHORT_TEXT), f"{worst.kind}, {worst.tokens} tokens", long=True)
+
+
 def _held(value: float, kind: str, gate: GateResult | None) -> Cell:
     return number(value, wording.score(value, kind), "not finite", small=_bound(gate))
 
 
 def _bound(gate: GateResult | None, factor: float = 1.0) -> str:
-    """Return a gate's bound with its sign, or an empty string for a gate that the recipe switched off."""
+    """Return a gate's bound, with its sign where that is known; empty for a gate without one."""
     if gate is None or gate.bound is None:
         return ""
     measured = quantity(gate.name, "embedding")
-    return f"{'≥' if measured and measured.least else '≤'} {wording.short(gate.bound * factor)}"
+    return (
+        f"{'≥' if measured and measured.least else '≤'} {wording.short(gate.bound * factor, 5 if factor == 1.0 else 3)}"
+    )
 
 
 def _size(target: TargetReport, gate: GateResult | None) -> Cell:
@@ -134,9 +145,12 @@ def _metric(parity: Parity, dataset: str, gates: dict[str, GateResult], why: str
     if row is None:
         return Cell(None, why=why)
     said = wording.points(row.drop) or ""
-    gate = gates.get(f"max_task_drop:{dataset}")
-    if gate and gate.found is not None and gate.bound is not None:
-        said += f"; at most {wording.fixed(gate.found * 100, 2)} {_bound(gate, 100)}"
+    # Both ends of the interval have a bound; the one that is nearer to its own counts.
+    held = [gate for key, gate in gates.items() if key.startswith(f"{_TASK_DROP}{dataset}") and gate.found is not None]
+    if held:
+        nearest = max(held, key=lambda gate: (_share(gate, parity) or 0.0, gate.found or 0.0))
+        worst = wording.fixed((nearest.found or 0.0) * 100, 2)
+        said = f"{said.removesuffix(' points')}; at worst {worst} {_bound(nearest, 100)}"
     return number(row.found, f"{wording.fixed(row.reference, 4)} → {wording.fixed(row.found, 4)}", small=said)
 
 
@@ -199,10 +213,14 @@ def gates_line(parity: Parity) -> str:
     share, gate = max(held, key=lambda one: one[0])
     measured = quantity(gate.name, parity.output_kind)
     assert measured
+    found = (
+        measured.of(float(wording.fixed(gate.found, 1) or 0)) if measured.unit == "dB" else wording.short(gate.found)
+    )
     least = "at least" if measured.least else "at most"
+    bound = measured.of(gate.bound or 0.0)
     return (
-        f"{said}; closest to its bound: {measured.name} {wording.short(gate.found, 5)}, "
-        f"{least} {measured.of(gate.bound or 0.0)} ({wording.percent(share)} of the error that is allowed)"
+        f"{said}; closest to its bound: {measured.name} {found}, {least} {bound} "
+        f"({wording.percent(share)} of the allowed error)"
     )
 
 
