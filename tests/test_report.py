@@ -770,7 +770,7 @@ def test_captions_tell_of_what_is_drawn(made: Path) -> None:
     shown = Page(filled.html(alone)).text
     assert "Dashed" not in shown
     assert "Hollow: failed" not in shown
-    assert "Not timed here: LiteRT int8_dynamic, Core ML fp16" in shown
+    assert "Not timed here: LiteRT int8_dynamic; Core ML fp16" in shown
 
 
 def test_the_page_is_small(made: Path, shipped: Path) -> None:

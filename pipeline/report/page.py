@@ -202,7 +202,7 @@ def _notes(report: Report) -> list[str]:
     timed = {one.digest for one in report.variants}
     untimed = [tables_files.label(student, one) for student, one in report.files if one.digest not in timed]
     if timed and untimed:
-        said.append(f"Not timed here: {', '.join(untimed)}.")
+        said.append(f"Not timed here: {'; '.join(untimed)}.")
     for file, units, known in _untried(report):
         said.append(f"{file} on {units}: no such file has passed there yet. {known}")
     for student, target in report.files:

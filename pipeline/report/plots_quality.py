@@ -58,9 +58,8 @@ def trade(report: Report, threads: int) -> tuple[Figure, bool] | None:
     right, top = 1.12 * max(point.size_mb for point in points), 1.12 * max(point.ms for point in points)
     axes.set_xlim(0, right)
     axes.set_ylim(0, top)
-    columns = _columns(points, 0.06 * right)
-    handles = _draw(axes, points, columns)
-    _number(axes, points, columns, right, top)
+    handles = [_point(axes, points, place, right, top) for place in range(len(points))]
+    _number(axes, points, right, top)
     front = _front(axes, [point for point in points if point.kept])
     axes.set_xlabel("size of the file, MB")
     axes.set_ylabel(f"ms per text{', processor time' if clock == 'cpu' else ''}")
@@ -75,28 +74,27 @@ def _quality(variant: VariantReport, target: TargetReport | None, kind: str) -> 
     return (wording.score(measures.mean_score, kind) if measures else None) or "not scored"
 
 
-def _draw(axes: Axes, points: Sequence[_Point], columns: Sequence[list[int]]) -> list[Line2D]:
-    """Draw the points, those that may lie on each other from large to small, and return the legend's entries."""
-    handles = {}
-    for column in columns:
-        for rank, place in enumerate(sorted(column)):
-            point = points[place]
-            shown: dict[str, Any] = {
-                "color": point.look.colour, "marker": point.look.mark.marker, "linestyle": "none",
-                "fillstyle": "none" if point.failed else "full",
-            }  # fmt: skip
-            size = 7 + 3 * (len(column) - 1 - rank)
-            axes.plot(point.size_mb, point.ms, zorder=3 + rank, markersize=size, **shown)
-            handles[place] = Line2D([], [], label=f"{place + 1}  {point.label}", markersize=8, **shown)
-    return [handles[place] for place in range(len(points))]
+def _point(axes: Axes, points: Sequence[_Point], place: int, right: float, top: float) -> Line2D:
+    """Draw a point, larger than those that lie on it later, and return the legend's entry."""
+    point = points[place]
+    covered = sum(
+        abs(point.size_mb - other.size_mb) < 0.05 * right and abs(point.ms - other.ms) < 0.05 * top
+        for other in points[place + 1 :]
+    )
+    shown: dict[str, Any] = {
+        "color": point.look.colour, "marker": point.look.mark.marker, "linestyle": "none",
+        "fillstyle": "none" if point.failed else "full",
+    }  # fmt: skip
+    axes.plot(point.size_mb, point.ms, zorder=3 + place, markersize=8 + 4 * covered, **shown)
+    return Line2D([], [], label=f"{place + 1}  {point.label}", markersize=8, **shown)
 
 
-def _number(axes: Axes, points: Sequence[_Point], columns: Sequence[list[int]], right: float, top: float) -> None:
+def _number(axes: Axes, points: Sequence[_Point], right: float, top: float) -> None:
     """Write each point's number beside it; numbers of points that lie together stand above each other."""
-    for column in columns:
+    for column in _columns(points, 0.06 * right):
         ordered = sorted(column, key=lambda place: points[place].ms)
         heights = _spread([points[place].ms for place in ordered], 0.075 * top)
-        edge = max(points[place].size_mb for place in ordered) + (0.02 + 0.006 * len(column)) * right
+        edge = max(points[place].size_mb for place in ordered) + 0.035 * right
         for place, height in zip(ordered, heights, strict=True):
             axes.text(edge, height, f"{place + 1}", va="center", fontsize=10, color=INK)
 
