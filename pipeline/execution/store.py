@@ -167,16 +167,12 @@ class Store:
         """Make a view that is a copy of an artifact, writable and without links, in the place of an older one.
 
         Raises:
-            ArtifactError: the place cannot be written, or a user put a file into the older copy.
+            ArtifactError: the place cannot be written, or holds files of a user.
         """
         if not view.is_symlink() and _is_whole(view, key):
             return
         self.check_place(view)
         older = view if view.is_dir() and not view.is_symlink() else None
-        if older and (added := artifact.added(older)):
-            raise ArtifactError(
-                f"{added[0]} was not made by pocketbert, and a new {view.name} belongs there. Move it away."
-            )
         # Under the key's lock, `sweep` of another run leaves the half-made copy alone.
         with self.making(key, waiting=lambda: None), atomic.writing(view.parent):
             view.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +197,8 @@ class Store:
         """Refuse the place of a view if a user's file or folder lies there, or if relative links break there.
 
         Raises:
-            ArtifactError: a file, or a folder that is no artifact, lies there; or a folder above it is a link.
+            ArtifactError: a file, or a folder that is no artifact or has a user's files, lies there; or a folder above
+                it is a link.
         """
         for folder in view.relative_to(self.build).parents[:-1]:
             if (self.build / folder).is_symlink():
@@ -213,6 +210,10 @@ class Store:
             what = "folder without a manifest" if view.is_dir() else "file"
             raise ArtifactError(
                 f"{view} is a {what}, which pocketbert did not make, and a view belongs there. Move it away."
+            )
+        for added in _added(view):
+            raise ArtifactError(
+                f"{added} was not made by pocketbert, and a new {view.name} belongs there. Move it away."
             )
 
     # --- who holds what ---------------------------------------------------------------------------------------------
@@ -427,6 +428,14 @@ def _copy(source: Path, out: Path) -> None:
     for name in (*listed, MANIFEST):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, out / name)
+
+
+def _added(view: Path) -> list[Path]:
+    """Return a user's files in a view that is a folder; those of a link's are in nobody's way."""
+    try:
+        return [] if view.is_symlink() or not view.is_dir() else artifact.added(view)
+    except ArtifactError:
+        return []
 
 
 def _is_whole(view: Path, key: str) -> bool:

@@ -91,7 +91,7 @@ class LengthSummary(_Frozen):
     speedup: float | None
     """The reference's median wall clock over this one; None without a reference in the same run."""
     quantiles: list[float] = []
-    """Wall clock at every twentieth of the runs, from the least to the most: what a distribution is drawn of."""
+    """Wall clock at every twentieth of the runs, from the least to the most, for who draws the distribution."""
 
 
 class TextSummary(_Frozen):
@@ -241,11 +241,6 @@ class FileBeside(_Frozen):
     own_mean_ms: float | None
     """Mean latency of the own student's file for the same target, in the same run."""
     metrics: list[StudentMetric]
-
-    @property
-    def speedup(self) -> float | None:
-        """How many times as fast as the own student's file over real texts."""
-        return self.own_mean_ms / self.mean_ms if self.mean_ms and self.own_mean_ms else None
 
 
 class StudentBeside(_Frozen):
