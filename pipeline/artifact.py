@@ -158,6 +158,14 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
                     yield f"{below}{entry.name}", Path(entry.path), mode
 
 
+def added(folder: Path) -> list[Path]:
+    """Return the files in an artifact that its manifest does not list: a user put them there."""
+    listed = {entry.path for entry in read_manifest(folder).files}
+    above = {parent.as_posix() for name in listed for parent in PurePosixPath(name).parents}
+    inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
+    return [path for path, name in inside if name not in listed | above and not is_unlisted(name)]
+
+
 def is_unlisted(name: str) -> bool:
     """Return whether a file of an artifact's folder, by its name in a manifest, is never in the manifest."""
     return name in (MANIFEST, ORIGIN) or PurePosixPath(name).name == _FINDER

@@ -53,9 +53,14 @@ def test_both_students_are_in_one_report_and_their_times_in_one_run(line: TinyLi
     timed = {(one["student"], one["target"]): one["run_id"] for one in report["variants"] if one["threads"] == 1}
     assert timed["half", "litert-fp32"] == timed[None, "litert-fp32"]
     page = (line.folder / "report" / "index.html").read_text(encoding="utf-8")
-    assert "Students beside it" in page
+    assert "2 files" in page
     assert "begun smaller" in page
-    assert "## Students beside it" in (line.folder / "report" / "RESULTS.md").read_text(encoding="utf-8")
+    assert "LiteRT fp32, half" in page
+    assert "### half: " in (line.folder / "report" / "RESULTS.md").read_text(encoding="utf-8")
+    assert not any(path.is_symlink() for path in (line.folder / "report", *(line.folder / "report").iterdir()))
+    android, _ = report["recommendations"]
+    assert android["command"] == f"pocketbert ship {line.recipe.name} --target litert:fp32"
+    assert (line.build / android["file"]).is_file()
     again = command_here(*given)
     assert not any(step["made"] for step in again.document["steps"])
 

@@ -629,6 +629,61 @@ def nobody_uses(kept: Store) -> None:
     kept.runs.own.write_text("")
 
 
+def copied(name: str, **facts: Any) -> Node:
+    return dataclasses.replace(node(name, **facts), copied=True)
+
+
+def test_a_view_that_is_handed_on_is_a_copy_without_links(kept: Store, tmp_path: Path) -> None:
+    graph, view = graph_of(copied("first")), kept.build / "own" / "first"
+    assert made(graph, kept) == {"first": True}
+    shutil.copytree(view, tmp_path / "handed on", symlinks=True)
+    for folder in (view, tmp_path / "handed on"):
+        assert not folder.is_symlink()
+        assert not any(path.is_symlink() for path in folder.rglob("*"))
+        assert all(os.access(path, os.W_OK) for path in (folder, *folder.rglob("*")))
+        (key,) = kept.keys()
+        assert artifact.load(folder).manifest.key == key
+    assert kept.viewed() == {key}
+    written = (view / "manifest.json").stat().st_mtime_ns
+    assert made(graph, kept) == {"first": False}
+    assert (view / "manifest.json").stat().st_mtime_ns == written
+
+
+def test_a_copy_is_made_again_where_it_is_a_link_or_changed_or_of_another_artifact(kept: Store) -> None:
+    view = kept.build / "own" / "first"
+    made(graph_of(node("first")), kept)
+    assert view.is_symlink()
+    made(graph_of(copied("first")), kept)
+    assert not view.is_symlink()
+    (view / "text.txt").write_text("changed")
+    made(graph_of(copied("first")), kept)
+    assert (view / "text.txt").read_text() == "one"
+    made(graph_of(copied("first", arguments=("two",))), kept)
+    assert (view / "text.txt").read_text() == "two"
+    hidden = [path for folder in (view.parent, kept.root) for path in folder.glob(".*.*")]
+    assert [path for path in hidden if path.suffix in (".new", ".old", ".link")] == []
+
+
+def test_a_user_s_file_in_a_copy_is_neither_removed_nor_shadowed(kept: Store) -> None:
+    made(graph_of(copied("first"), node("second")), kept)
+    notes = kept.build / "own" / "first" / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(ArtifactError, match="was not made by pocketbert, and a new first belongs there"):
+        made(graph_of(copied("first", arguments=("two",))), kept)
+    nobody_uses(kept)
+    assert notes in cleaning.clean(kept.build, "own").kept
+    assert notes.read_text() == "mine"
+
+
+def test_clean_removes_a_copy_with_its_artifact(kept: Store) -> None:
+    made(graph_of(copied("second", make=join, arguments=(Input("a"),), a=node("first"))), kept)
+    assert sorted(path.name for path in cleaning.clean(kept.build).in_use) == ["first", "second"]
+    nobody_uses(kept)
+    assert kept.evict() == []
+    assert len(cleaning.clean(kept.build).artifacts) == 2
+    assert not (kept.build / "own").exists()
+
+
 def test_an_empty_folder_is_somebody_s_and_stays(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     nobody_uses(kept)

@@ -294,10 +294,11 @@ class _Run:
         self._take(node, Artifact(self._store.place(spec.key), manifest), step, spec)
 
     def _take(self, node: Node, found: Artifact, step: Step, spec: Spec) -> None:
-        """Record a node's artifact and step, and link its views to it."""
+        """Record a node's artifact and step, and let its views show it."""
         self.outcome.artifacts[node.identity] = found
+        show = self._store.copy if node.copied else self._store.link
         for place in self._graph.places(node):
-            self._store.link(self._store.build / place, spec.key)
+            show(self._store.build / place, spec.key)
         step.artifact, step.key, step.place = found, spec.key, self._store.build / self._graph.place(node)
         self.outcome.steps.append(step)
         self._progress.finished(step)

@@ -90,6 +90,8 @@ class Node:
     """Nodes that have to succeed first, though nothing of them is read: a check that saves the work of this one."""
     counts_manifest: bool = False
     """Whether the content depends on the inputs' metrics, parameters and tools as well as on their files."""
+    copied: bool = False
+    """Whether its view is a copy, which can be handed on, instead of a link."""
     inexact_files: tuple[str, ...] = ()
     """Files whose last digits depend on the processor, see `Manifest.digest`."""
 

@@ -1,5 +1,7 @@
 """The store: each artifact is kept once, read-only, under its key; recipes' folders hold relative links to it (views).
 
+A view that people hand on, such as a report's, is a copy: a copied link leads nowhere.
+
 A recipe that changes and changes back finds its artifacts again, and two recipes that begin alike share them. Artifacts
 that a view shows or a running process uses are never removed; of the others, the least recently used go first.
 """
@@ -161,11 +163,42 @@ class Store:
             aside.symlink_to(target, target_is_directory=True)
             aside.replace(view)
 
+    def copy(self, view: Path, key: str) -> None:
+        """Make a view that is a copy of an artifact, writable and without links, in the place of an older one.
+
+        Raises:
+            ArtifactError: the place cannot be written, or holds files of a user.
+        """
+        if not view.is_symlink() and _is_whole(view, key):
+            return
+        self.check_place(view)
+        older = view if view.is_dir() and not view.is_symlink() else None
+        # Under the key's lock, `sweep` of another run leaves the half-made copy alone.
+        with self.making(key, waiting=lambda: None), atomic.writing(view.parent):
+            view.parent.mkdir(parents=True, exist_ok=True)
+            aside = atomic.aside_of(self.place(key))
+            try:
+                _copy(self.place(key), aside)
+                if older:
+                    self.discard(older)
+                view.unlink(missing_ok=True)
+                aside.rename(view)
+            except BaseException:
+                remove(aside)
+                raise
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder of a recipe's: a killed process leaves it whole, or in the store, where `sweep` finds it."""
+        if self.root.is_dir() and self.root.stat().st_dev == folder.stat().st_dev:
+            folder = folder.rename(self.root / f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
+        remove(folder)
+
     def check_place(self, view: Path) -> None:
         """Refuse the place of a view if a user's file or folder lies there, or if relative links break there.
 
         Raises:
-            ArtifactError: a file, or a folder that is no artifact, lies there; or a folder above it is a link.
+            ArtifactError: a file, or a folder that is no artifact or has a user's files, lies there; or a folder above
+                it is a link.
         """
         for folder in view.relative_to(self.build).parents[:-1]:
             if (self.build / folder).is_symlink():
@@ -177,6 +210,10 @@ class Store:
             what = "folder without a manifest" if view.is_dir() else "file"
             raise ArtifactError(
                 f"{view} is a {what}, which pocketbert did not make, and a view belongs there. Move it away."
+            )
+        for added in _added(view):
+            raise ArtifactError(
+                f"{added} was not made by pocketbert, and a new {view.name} belongs there. Move it away."
             )
 
     # --- who holds what ---------------------------------------------------------------------------------------------
@@ -239,7 +276,7 @@ class Store:
     def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
         """Return the keys that views show, except for views in the recipes' folders `but_for`."""
         folders = [folder for folder in self._recipes() if folder not in but_for]
-        return {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
+        return {key for folder in folders for view in views(folder) if (key := shown_by(view))}
 
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
@@ -365,24 +402,47 @@ def protect(folder: Path) -> None:
 
 
 def views(folder: Path) -> Iterator[Path]:
-    """Yield the views below a recipe's folder; other runs may add or remove views meanwhile."""
+    """Yield the views below a recipe's folder, links and copies; other runs may add or remove views meanwhile."""
     paths = []
     with contextlib.suppress(FileNotFoundError):
         paths = list(folder.iterdir())
     for path in paths:
-        if path.is_symlink():
+        if path.is_symlink() or (path / MANIFEST).is_file():
             yield path
         elif path.is_dir():
             yield from views(path)
 
 
-def shown_by(view: Path) -> Path | None:
-    """Return the artifact's path that a view links to; None if the view is gone or still has its temporary name."""
+def shown_by(view: Path) -> str | None:
+    """Return the key of the artifact that a view shows; None if the view is gone or still has its temporary name."""
     if view.name.endswith(_ASIDE):
         return None
-    with contextlib.suppress(FileNotFoundError):
-        return Path(os.path.normpath(view.parent / os.readlink(view)))
+    with contextlib.suppress(FileNotFoundError, ArtifactError):
+        return Path(os.readlink(view)).name if view.is_symlink() else artifact.read_manifest(view).key
     return None
+
+
+def _copy(source: Path, out: Path) -> None:
+    """Copy an artifact's files, writable, without the mark of the machine that made it."""
+    listed = [entry.path for entry in artifact.read_manifest(source).files]
+    for name in (*listed, MANIFEST):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, out / name)
+
+
+def _added(view: Path) -> list[Path]:
+    """Return a user's files in a view that is a folder; those of a link's are in nobody's way."""
+    try:
+        return [] if view.is_symlink() or not view.is_dir() else artifact.added(view)
+    except ArtifactError:
+        return []
+
+
+def _is_whole(view: Path, key: str) -> bool:
+    try:
+        return artifact.load(view).manifest.key == key
+    except ArtifactError:
+        return False
 
 
 def _bytes(folder: Path) -> int:

@@ -37,6 +37,7 @@ from pipeline.planning.checkpoints import (
 )
 from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize
+from pipeline.recipe import loading
 from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, QuantizeTraining, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
@@ -653,6 +654,8 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
     beside = measured.find(store.root.parent / request.recipe.name, request.device) if store else {}
     inputs |= {name: External(file, artifact.sha256_file(file)) for name, file in beside.items()}
     members, texts = [], []
+    # No path of this machine: who reads the report has the recipe elsewhere.
+    named = request.recipe.name if request.file.parent == loading.RECIPES else request.file.name
     for number, files in enumerate(every):
         whose = "" if number == 0 else f"{files.recipe.name}/"
         assert files.student
@@ -674,14 +677,15 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
         place="report",
         stage="report",
         version=report.VERSION,
-        params={"recipe": [files.recipe.model_dump(mode="json") for files in every], "texts": texts},
+        params={"recipe": [files.recipe.model_dump(mode="json") for files in every], "texts": texts, "named": named},
         inputs=inputs,
         tools=versions("matplotlib", "jinja2"),
         function=write_report,
-        arguments=(members, Input("benchmark"), [(name, Input(name)) for name in beside]),
+        arguments=(named, members, Input("benchmark"), [(name, Input(name)) for name in beside]),
         estimate=Estimate(6, 2_000_000, 500_000_000),
         worker="report",
         counts_manifest=True,
+        copied=True,
     )
 
 
@@ -699,6 +703,7 @@ def _texts(files: _Files) -> dict[str, str]:
 
 
 def write_report(
+    named: str,
     members: Sequence[
         tuple[Recipe, Path, Sequence[tuple[str, Path, Path]], Mapping[str, str], Sequence[tuple[str, Path]]]
     ],
@@ -713,8 +718,9 @@ def write_report(
             artifact.read_manifest(laid_out),
             {target: (opened(model), opened(parity)) for target, model, parity in targets},
             texts,
+            named if number == 0 else None,
             dict(quantised),
         )
-        for recipe, laid_out, targets, texts, quantised in members
+        for number, (recipe, laid_out, targets, texts, quantised) in enumerate(members)
     )
     return report.make(own, others, timings, out, dict(beside))

@@ -103,7 +103,7 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
                 f"{folders[0]} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
             )
         found = {folder: _look(folder, build, store.runs.used()) for folder in folders}
-        shown = {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
+        shown = {key for folder in folders for view in views(folder) if (key := shown_by(view))}
         among = shown if recipe is not None else None
         for one in found.values():
             _check_writable(one)
@@ -199,14 +199,6 @@ def _is_artifact(folder: Path) -> bool:
     return True
 
 
-def _added(folder: Path) -> list[Path]:
-    """Return the files in an artifact that its manifest does not list: a user put them there."""
-    listed = {entry.path for entry in artifact.read_manifest(folder).files}
-    above = {parent.as_posix() for name in listed for parent in Path(name).parents}
-    inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
-    return [path for path, name in inside if name not in listed | above and not artifact.is_unlisted(name)]
-
-
 def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _FolderContents:
     """Sort the contents of a recipe's folder, or of one target's folder, into removable and kept paths.
 
@@ -230,8 +222,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
         elif top and path.name == _LOGS and path.is_dir():
             _look_at_logs(path, named, found)
         elif _is_artifact(path) and not path.name.startswith("."):
-            added = _added(path)
-            (found.kept.extend(added) if added else found.ours.append(path))
+            _look_at_artifact(path, held, found)
         elif top and _is_of_trials(path):
             found.ours.append(path)
         elif top and (below := _folders_below(path, build)) is not None:
@@ -264,6 +255,16 @@ def _look_below(folder: Path, build: Path, held: set[str], found: _FolderContent
     found.kept += below.kept
     found.in_use += below.in_use
     found.folders += below.folders
+
+
+def _look_at_artifact(folder: Path, held: set[str], found: _FolderContents) -> None:
+    """Sort a folder that is an artifact itself: a view that is a copy, or one of a version without a store."""
+    if shown_by(folder) in held:
+        found.in_use.append(folder)
+    elif added := artifact.added(folder):
+        found.kept.extend(added)
+    else:
+        found.ours.append(folder)
 
 
 def _look_at_logs(logs: Path, named: set[str], found: _FolderContents) -> None:
@@ -302,6 +303,8 @@ def _remove(folder: Path, found: _FolderContents, store: Store) -> None:
         elif path.is_symlink() and Path(os.readlink(path)).name in store.runs.used():
             # A run began to use it meanwhile.
             found.in_use.append(path)
+        elif _is_folder(path):
+            store.discard(path)
         else:
             remove(path)
     for inner in found.folders:

@@ -88,7 +88,11 @@ def _changed(request: Request, folder: Path) -> dict[str, str]:
 
 def _tell_of_old_folders(graph: Graph, folder: Path, progress: Progress) -> None:
     """Note once that artifacts of versions without a store will be made again."""
-    old = [place for place in graph.views if (folder / place).is_dir() and not (folder / place).is_symlink()]
+    old = [
+        place
+        for place, node in graph.views.items()
+        if not node.copied and (folder / place).is_dir() and not (folder / place).is_symlink()
+    ]
     if old:
         recipes = ", ".join(dict.fromkeys(str(folder / place.parts[0]) for place in old))
         progress.note(f"{recipes} was made by an earlier version, without a store; what it holds is made again")

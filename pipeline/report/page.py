@@ -1,6 +1,8 @@
 """Templates filled: everything that reaches the page is escaped, and nothing absent is written as a Python value."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, plots_quality, plots_quantisation, wording
+from pipeline.report import plots, plots_quality, plots_quantisation, tables_files, tables_times, wording
 from pipeline.report.plots import SETTINGS, inline
-from pipeline.report.record import Report, VariantReport
+from pipeline.report.record import Report
+from pipeline.report.table import Cell, Table
 from pipeline.schemes import SCHEMES
-from pipeline.verify.emulated import Counts
-from pipeline.verify.wording import quantity
 
 TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure and its caption, which tells of what is drawn alone."""
+
+    svg: Markup
+    caption: str
 
 
 def html(report: Report) -> str:
@@ -25,20 +34,31 @@ def html(report: Report) -> str:
     return template.render(
         report=report,
         figures=_figures(report),
-        datasets=_datasets(report),
-        skipped=_skipped(report),
-        counted=_counted(report),
-        schemes={target.scheme: target.scheme_summary for target in report.targets},
-        untried=_untried(report),
+        files=tables_files.files(report),
+        tally=_tally(report),
+        notes=_notes(report),
+        details=tables_files.details(report),
+        phones=[(one, tables_times.phone(one), tables_times.sustained(one)) for one in report.phones],
+        folded=_folded(report),
+        quantised=tables_files.quantised(report),
+        conversions=tables_files.conversions(report),
+        runs=tables_times.runs(report),
     )
 
 
 def markdown(report: Report) -> str:
     """Return the tables that a README can take over."""
     template = environment(autoescape=False).get_template("RESULTS.md.j2")
-    run_by = list(dict.fromkeys(target.parity.evaluator for target in report.targets if target.parity.evaluator))
     return template.render(
-        report=report, datasets=_datasets(report), skipped=_skipped(report), counted=_counted(report), run_by=run_by
+        report=report,
+        files=tables_files.files(report),
+        tally=_tally(report),
+        notes=_notes(report),
+        texts=tables_times.texts(report),
+        full_rows=tables_times.full_rows(report),
+        phones=[(one, tables_times.phone(one), tables_times.sustained(one)) for one in report.phones],
+        emulated=tables_times.emulated(report),
+        instructions=tables_times.instructions(report),
     )
 
 
@@ -51,22 +71,15 @@ def environment(*, autoescape: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=not autoescape,
-        finalize=_for_html if autoescape else wording.for_markdown,
+        finalize=_for_html if autoescape else _for_markdown,
     )
     words = (
         *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
         *(wording.score_name, wording.times, wording.points, wording.percent, wording.threads, wording.verdict),
-        wording.of_head,
-        wording.lengths,
-        wording.in_millions,
-        wording.toml_lines,
-        wording.linear,
+        *(wording.of_head, wording.toml_lines),
     )
     environment.filters.update({word.__name__: word for word in words})
-    environment.filters["ran_at_rows"] = _ran_at_rows
-    environment.filters["measured"] = _measured
-    environment.filters["placements"] = _placements
-    environment.filters["counted_lengths"] = _counted_lengths
+    environment.filters["tables"] = _markdown_tables
     return environment
 
 
@@ -77,39 +90,138 @@ def _for_html(value: Any) -> Any:
     return wording.GAP if value is None else wording.visible(str(value))
 
 
-def _figures(report: Report) -> dict[str, Markup]:
-    """Draw everything that there is something to draw of."""
-    drawn: dict[str, Markup] = {}
+def _for_markdown(value: Any) -> Any:
+    return value if isinstance(value, Markup) else wording.for_markdown(value)
 
-    def add(name: str, title: str, figure: Figure | None) -> None:
+
+def _markdown_tables(table: Table, heading: str) -> Markup:
+    """Return a table in Markdown for each part of a table; second lines of cells stand in brackets."""
+    heads = [wording.for_markdown(", ".join(filter(None, (one.title, one.unit)))) for one in table.columns]
+    lines = []
+    for part in table.parts:
+        lines += [f"{heading} {wording.for_markdown(part.title)}", ""] if part.title else []
+        lines += [_line(heads), "|" + "|".join("--:" if one.number else "---" for one in table.columns) + "|"]
+        for row in part.rows:
+            lines.append(_line([_markdown_cell(cell) for cell in row.cells]))
+        lines.append("")
+    return Markup("\n" + "\n".join(lines).rstrip("\n") + "\n")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    small = f" ({wording.for_markdown(cell.small)})" if cell.text is not None and cell.small else ""
+    return wording.for_markdown(cell.text) + small
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def _figures(report: Report) -> dict[str, DrawnFigure]:
+    """Draw everything that there is something to draw of."""
+    drawn: dict[str, DrawnFigure] = {}
+
+    def add(name: str, title: str, figure: Figure | None, caption: str) -> None:
         if figure is not None:
             # Matplotlib's own escapes are kept; the title is ours and is escaped here.
-            drawn[name] = Markup(inline(figure, name, str(escape(title))))
+            drawn[name] = DrawnFigure(Markup(inline(figure, name, str(escape(title)))), caption)
 
     with matplotlib.rc_context(SETTINGS):
-        for threads in report.threads if report.seq_lens else ():
-            add(f"bars-{threads}", f"Latency by variant, {wording.threads(threads)}", plots.bars(report, threads))
-        if report.seq_lens:
-            add("lines", "Latency by length", plots.lines(report))
-            first = report.threads[0]
-            add("distributions", "Distribution of latency", plots.distributions(report, first))
-            add("trade", "Size against latency against quality", plots_quality.trade(report, first))
-        add("kinds", "Quality by kind of text", plots_quality.kinds(report))
+        first = report.threads[0] if report.threads else 1
+        if report.variants:
+            add("bars", "Latency by file", plots.bars(report, first), "Latency: real texts, tokenisation excluded.")
+            found = plots_quality.trade(report, first)
+            if found:
+                figure, front = found
+                add("trade", "Size against latency against quality", figure, _of_trade(report, front))
+        add("kinds", "Quality by kind of text", plots_quality.kinds(report), _of_kinds(report))
         title = "Linears that lose most by quantisation: their error without and with what it chose, and what they read"
-        add("quantised", title, plots_quantisation.quantised(report))
+        add("quantised", title, plots_quantisation.quantised(report), _of_quantised(report))
         for phone in report.phones:
-            add(f"sustained-{phone.device}", f"{phone.device} without a pause", plots.sustained(report, phone))
+            title = f"{phone.device} without a pause"
+            add(f"sustained-{phone.device}", title, plots.sustained(report, phone), f"{title}: p50, and up to p90.")
     return drawn
 
 
-def _datasets(report: Report) -> list[tuple[str, str]]:
-    """Return the labelled datasets that any target was scored on, each with its metric."""
-    return list(dict.fromkeys((row.dataset, row.metric) for target in report.targets for row in target.parity.datasets))
+def _of_trade(report: Report, front: bool) -> str:
+    said = [f"Size, time and mean {wording.score_name(report.score)}; lower left is better."]
+    if front:
+        said.append("Dashed: no other file that passed is both smaller and faster.")
+    if any(one.verdict == "failed" for one in report.variants):
+        said.append("Hollow: failed.")
+    return " ".join(said)
 
 
-def _skipped(report: Report) -> dict[str, str]:
-    """Return the datasets that the recipe names and that were not at hand, with the reason."""
-    return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
+def _of_kinds(report: Report) -> str:
+    cosine = report.score == "cosine"
+    said = f"Quality by kind of text; further {'left' if cosine else 'right'} is better. Filled: mean; hollow: worst."
+    scores = [group.mean_score for _, target in report.files for group in target.parity.groups.values()]
+    if any(plots_quality.clipped(score, report.score) for score in scores):
+        said += f" What is {'nearer to 1' if cosine else 'higher'} is drawn at the edge."
+    return said
+
+
+def _of_quantised(report: Report) -> str:
+    said = "Hollow: the error without what quantising chose; filled: with it."
+    if any(cost.input for one in report.quantised for cost in one.worst):
+        said += " Beside static int8, how often each value occurs, and shaded what int8 covers."
+    if any(cost.largest_channel is not None and cost.input is None for one in report.quantised for cost in one.worst):
+        said += " Beside dynamic int8, the largest channel over the median."
+    return said
+
+
+# --- what is said of the files ---------------------------------------------------------------------------------------
+
+
+def _tally(report: Report) -> list[tuple[str, str]]:
+    """Return how many files have each verdict, as (verdict, words); together they are the rows of the files' table."""
+    counted = Counter(
+        (target.parity.verdict, tables_files.simulated(target) and target.parity.verdict == "passed")
+        for _, target in report.files
+    )
+    return [
+        (verdict, f"{counted[verdict, simulated]} {wording.verdict(verdict)}{', simulated' if simulated else ''}")
+        for verdict in ("passed", "failed", "not_run")
+        for simulated in (False, True)
+        if counted[verdict, simulated]
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    """Return what has to be known of the files' table, and is true of this report."""
+    stood_in = dict.fromkeys(
+        f"Simulated by {target.parity.evaluator}: {target.parity.evaluator_stands_in}"
+        for _, target in report.files
+        if target.parity.evaluator_stands_in
+    )
+    said = list(stood_in)
+    if report.counts.get("not_run"):
+        said.append("Not run: converted, but nothing here could run it, so nothing is known of its accuracy.")
+    timed = {one.digest for one in report.variants}
+    untimed = [tables_files.label(student, one) for student, one in report.files if one.digest not in timed]
+    if timed and untimed:
+        said.append(f"Not timed here: {'; '.join(untimed)}.")
+    for file, units, known in _untried(report):
+        said.append(f"{file} on {units}: no such file has passed there yet. {known}")
+    for student, target in report.files:
+        left_out, why = target.conversion.lengths_left_out, target.conversion.lengths_left_out_reason
+        if left_out:
+            lengths = ", ".join(map(str, left_out))
+            said.append(
+                f"{tables_files.label(student, target)} has no length {lengths}: {why or 'no reason was recorded'}."
+            )
+        for head, one in target.parity.heads.items():
+            said.append(f"{tables_files.label(student, target)}, head {head}: {wording.of_head(one)}.")
+    skipped = {name: why for target in report.targets for name, why in target.parity.datasets_skipped.items()}
+    said += [f"Dataset {name} was left out: {why}" for name, why in skipped.items()]
+    said += [
+        f"{variant.label}, {wording.threads(variant.threads)}: {'; '.join(variant.errors)}"
+        for variant in report.variants
+        if variant.errors
+    ]
+    return said
 
 
 def _untried(report: Report) -> list[tuple[str, str, str]]:
@@ -121,64 +233,19 @@ def _untried(report: Report) -> list[tuple[str, str, str]]:
     return [(file, ", ".join(units), known) for (file, known), units in found.items()]
 
 
-def _counted(report: Report) -> list[tuple[str, str, Counts]]:
-    """Return rows (file, runtime, counts): the instruction counts of each file on each emulated processor."""
-    files = [("", target) for target in report.targets]
-    files += [(f", {near.recipe}", file.target) for near in report.beside for file in near.files]
-    return [
-        (f"{target.runtime} {target.scheme}{whose}", target.instructions.runtime, counts)
-        for whose, target in files
-        if target.instructions
-        for counts in target.instructions.counts
+def _folded(report: Report) -> list[tuple[str, str, str, Table]]:
+    """Return (id, title, note, table) of each table that is folded; those without rows are left out."""
+    counted = "Instructions per inference, counted on emulated processors; not a latency. Full rows, one core."
+    played = "The file in its runtime's build for ARM64, on processors that an emulator plays; no phone."
+    texts = [one.texts for one in report.variants[:1]]
+    of_texts = "".join(f"{one.texts} texts of {wording.fixed(one.mean_tokens, 1)} tokens on average." for one in texts)
+    found = [
+        ("latency", "Latency over real texts", of_texts, tables_times.texts(report)),
+        ("lengths", "Latency at fixed lengths", "", tables_times.full_rows(report)),
+        ("kinds-table", "Scores by kind of text", "", tables_files.kinds(report)),
+        ("metrics", "Task metrics", "", tables_files.metrics(report)),
+        ("placement", "Where operations run", "", tables_times.placement(report)),
+        ("arm64", "ARM64 processors, emulated", played, tables_times.emulated(report)),
+        ("instructions", "Instructions", counted, tables_times.instructions(report)),
     ]
-
-
-def _counted_lengths(counted: Sequence[tuple[str, str, Counts]]) -> list[int]:
-    """Return the lengths at which anything was counted, ascending."""
-    return sorted({length for _, _, counts in counted for length in counts.instructions})
-
-
-def _measured(gate: str, output_kind: str) -> str:
-    """Return the quantity of a gate with its unit; an empty string for a gate without a number."""
-    found = quantity(gate, output_kind)
-    return ", ".join(filter(None, (found.name, found.unit))) if found else ""
-
-
-def _placements(report: Report) -> list[dict[str, Any]]:
-    """Return where each file's operations run: here, as the runtime told when it loaded the file, and on each phone."""
-    delegates = {one.digest: one.delegate for one in report.variants}
-    rows = [
-        _placement(f"{one.runtime} {one.scheme}", "this machine", delegates.get(one.digest), one.parity.ops_delegated,
-                   one.parity.ops_total, None)
-        for one in report.targets
-    ]  # fmt: skip
-    for phone in report.phones:
-        for one in phone.variants:
-            name = ", ".join(filter(None, (one.label, one.compute_units)))
-            counts = one.ops_delegated, one.ops_total, one.ops_by_unit
-            rows.append(_placement(name, phone.device, one.delegate, *counts))
-    return rows
-
-
-def _placement(
-    file: str, place: str, delegate: str | None, delegated: int | None, total: int | None, units: dict[str, int] | None
-) -> dict[str, Any]:
-    share = delegated / total if delegated is not None and total else None
-    by_unit = {name: (units or {}).get(name) for name in ("Neural Engine", "GPU", "CPU")}
-    return {
-        "file": file,
-        "place": place,
-        "delegate": delegate,
-        "delegated": delegated,
-        "total": total,
-        "share": share,
-        "by_unit": by_unit,
-    }
-
-
-def _ran_at_rows(variants: list[VariantReport]) -> list[tuple[float, str]]:
-    """Return each mean length at which texts ran, with the variants that it holds for."""
-    found: dict[float, list[str]] = {}
-    for one in variants:
-        found.setdefault(one.texts.mean_ran_at, []).append(one.label)
-    return [(length, ", ".join(labels)) for length, labels in sorted(found.items())]
+    return [one for one in found if one[3]]

@@ -1,7 +1,4 @@
-"""What `report.json` holds: everything that the page shows, typed. Absent is null, and the page says why.
-
-Two things follow from the records alone: which file the headline is about, and whether the times were disturbed.
-"""
+"""What `report.json` holds: everything that the page shows, typed. Absent is null, and the page says why."""
 
 from typing import Any, Literal
 
@@ -12,7 +9,6 @@ from pipeline.benchmark.sustained import Energy
 from pipeline.checkpoint.ranges import Training
 from pipeline.devices.host import Machine
 from pipeline.quantize.costs import LinearCost
-from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import EmulatedRuns
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
@@ -59,6 +55,8 @@ class TargetReport(_Frozen):
     """One target: how its file was made and what became of it."""
 
     name: str
+    file: str = ""
+    """Name of the file or package in the model artifact; empty in earlier reports."""
     runtime: str
     """What runs such files, as people call it."""
     scheme: str
@@ -93,7 +91,7 @@ class LengthSummary(_Frozen):
     speedup: float | None
     """The reference's median wall clock over this one; None without a reference in the same run."""
     quantiles: list[float] = []
-    """Wall clock at every twentieth of the runs, from the least to the most: what a distribution is drawn of."""
+    """Wall clock at every twentieth of the runs, from the least to the most, for who draws the distribution."""
 
 
 class TextSummary(_Frozen):
@@ -177,12 +175,18 @@ class VariantReport(_Frozen):
         return max(self.lengths, key=lambda row: row.seq_len, default=None)
 
 
+Clock = Literal["wall", "cpu"]
+"""What times are by: wall clock, or processor time where something else took the processor meanwhile."""
+
+
 class HeadlineFile(_Frozen):
     """The file that the headline is about, beside the student in PyTorch."""
 
     target: str
     label: str
     threads: int
+    clock: Clock = "wall"
+    """What all times of this record are by."""
     file_bytes: int
     reference_bytes: int | None
     seq_len: int | None
@@ -195,6 +199,21 @@ class HeadlineFile(_Frozen):
     mean_score: float | None
     worst_score: float | None
     datasets: list[TaskScore]
+
+
+class Recommendation(_Frozen):
+    """The file to ship on one system."""
+
+    system: str
+    """The system's name, as people write it."""
+    target: str | None
+    """The target; None if no file of the system passed."""
+    file: str | None
+    """Path of the file in the build folder."""
+    reason: str
+    """Why this file, or why none; a file that was not timed is named as such."""
+    command: str | None
+    """The command that copies the file into the demo app."""
 
 
 class StudentMetric(_Frozen):
@@ -222,11 +241,6 @@ class FileBeside(_Frozen):
     own_mean_ms: float | None
     """Mean latency of the own student's file for the same target, in the same run."""
     metrics: list[StudentMetric]
-
-    @property
-    def speedup(self) -> float | None:
-        """How many times as fast as the own student's file over real texts."""
-        return self.own_mean_ms / self.mean_ms if self.mean_ms and self.own_mean_ms else None
 
 
 class StudentBeside(_Frozen):
@@ -277,6 +291,8 @@ class Report(_Frozen):
     best: HeadlineFile | None
     best_absent: str | None
     """Why there is no best file; None where there is one."""
+    recommendations: list[Recommendation] = []
+    """One for each system that has a demo app; empty in earlier reports."""
     targets: list[TargetReport]
     beside: list[StudentBeside]
     variants: list[VariantReport]
@@ -308,91 +324,12 @@ class Report(_Frozen):
         """Return the variants of the report's own student."""
         return [variant for variant in self.variants if variant.student is None]
 
+    @property
+    def files(self) -> list[tuple[str | None, TargetReport]]:
+        """Return every file with the recipe of its student, None for the report's own, in the order of the tables."""
+        own: list[tuple[str | None, TargetReport]] = [(None, target) for target in self.targets]
+        return own + [(near.recipe, file.target) for near in self.beside for file in near.files]
+
     def with_threads(self, threads: int) -> list[VariantReport]:
         """Return the variants that ran with so many threads, in the order of the records."""
         return [variant for variant in self.variants if variant.threads == threads]
-
-
-_INT8_WEIGHT_BYTES = 1.0
-
-
-def choose_best(targets: list[TargetReport], variants: list[VariantReport]) -> tuple[HeadlineFile | None, str | None]:
-    """Return the best int8 file at the lowest thread count, or None and why there is none."""
-    by_name = {target.name: target for target in targets if SCHEMES[target.scheme].weight_bytes <= _INT8_WEIGHT_BYTES}
-    if not by_name:
-        return None, "The recipe asks for no int8 file."
-    passed = {name for name, target in by_name.items() if target.parity.verdict == "passed"}
-    if not passed:
-        return None, "No int8 file passed here; the table below says why."
-    threads = min((variant.threads for variant in variants), default=0)
-    timed = [
-        variant
-        for variant in variants
-        if variant.student is None and variant.target in passed and variant.threads == threads
-    ]
-    if not timed:
-        return None, "Int8 files passed, but none of them was timed here."
-    fastest = min(timed, key=lambda variant: variant.texts.mean_ms)
-    reference = next((one for one in variants if one.reference and one.run_id == fastest.run_id), None)
-    return _best(by_name[fastest.target or ""], fastest, reference), None
-
-
-def _best(target: TargetReport, variant: VariantReport, reference: VariantReport | None) -> HeadlineFile:
-    longest = variant.longest
-    theirs = reference.longest if reference else None
-    measures = target.parity.measures
-    return HeadlineFile(
-        target=target.name,
-        label=variant.label,
-        threads=variant.threads,
-        file_bytes=target.parity.file_bytes,
-        reference_bytes=reference.file_bytes if reference else None,
-        seq_len=longest.seq_len if longest else None,
-        p50_ms=longest.wall.p50 if longest else None,
-        reference_p50_ms=theirs.wall.p50 if theirs else None,
-        speedup_longest=longest.speedup if longest else None,
-        mean_ms=variant.texts.mean_ms,
-        reference_mean_ms=reference.texts.mean_ms if reference else None,
-        speedup_texts=variant.texts.speedup,
-        mean_score=measures.mean_score if measures else None,
-        worst_score=measures.worst_score if measures else None,
-        datasets=target.parity.datasets,
-    )
-
-
-_WAITING_FRACTION = 0.1
-"""On an idle machine one thread waits for nothing: wall clock and processor time differ by a percent or two."""
-_SPARE_CORES = 0.5
-"""So much more than the cores have free is not the machine's own housekeeping."""
-
-
-def disturbances(variants: list[VariantReport], machines: list[Machine]) -> list[str]:
-    """Return a sentence for each thread count whose times were disturbed, with the figure that shows it."""
-    cores = min((machine.cores for machine in machines), default=0)
-    found = []
-    for threads in sorted({variant.threads for variant in variants}):
-        mine = [variant for variant in variants if variant.threads == threads]
-        sentence = _waited(mine) if threads == 1 else _loaded(mine, threads, cores)
-        found += [sentence] if sentence else []
-    return found
-
-
-def _waited(variants: list[VariantReport]) -> str | None:
-    """One thread: wall clock beyond processor time is time in which others ran."""
-    worst = max(variants, key=_waiting)
-    if _waiting(worst) <= _WAITING_FRACTION:
-        return None
-    return f"With 1 thread, {worst.label} waited for a core during {_waiting(worst) * 100:.0f} % of its wall clock."
-
-
-def _waiting(variant: VariantReport) -> float:
-    texts = variant.texts
-    return 0.0 if texts.mean_cpu_ms is None or texts.mean_ms <= 0 else 1 - texts.mean_cpu_ms / texts.mean_ms
-
-
-def _loaded(variants: list[VariantReport], threads: int, cores: int) -> str | None:
-    """Several threads wait for each other too, so what others took in the second before the run is what tells."""
-    busy = max((one.busy_before_fraction for one in variants if one.busy_before_fraction is not None), default=0.0)
-    if busy * cores + threads <= cores + _SPARE_CORES:
-        return None
-    return f"With {threads} threads, other work took {busy * 100:.0f} % of {cores} cores just before."

@@ -4,7 +4,6 @@ Records are joined by content digest, never by name. `record.py` is what is writ
 with values spelled by `wording.py` and figures drawn by `plots.py`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,9 @@ from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import costs
 from pipeline.recipe.schema import Recipe
 from pipeline.report import measured
+from pipeline.report.headline import choose_best, disturbances, ratio, recommend
 from pipeline.report.record import (
+    Clock,
     Conversion,
     FileBeside,
     LengthSummary,
@@ -36,14 +37,12 @@ from pipeline.report.record import (
     TargetReport,
     TextSummary,
     VariantReport,
-    choose_best,
-    disturbances,
 )
 from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Verdict
 
-VERSION = 5
+VERSION = 6
 _QUANTILES = 20
 _WORST = 5
 """Linears that are shown of a quantised checkpoint."""
@@ -64,6 +63,8 @@ class RecipeResults:
     targets: FinishedTargets
     texts: Mapping[str, str] = field(default_factory=dict)
     """See `Report.texts`."""
+    named: str | None = None
+    """The recipe as a command names it; None: by its name."""
     quantised: Mapping[str, Path] = field(default_factory=dict)
     """Folders of the quantised checkpoints that the targets are made of, by scheme."""
 
@@ -85,7 +86,7 @@ def make(
         beside: measurements that the run does not make, see `measured.find`.
 
     Returns:
-        How many targets passed, failed and were not run, and the best int8 file.
+        How many files passed, failed and were not run, and the best of them.
 
     Raises:
         ArtifactError: a target is not finished, or a record cannot be read.
@@ -131,7 +132,11 @@ def collect(
     owners |= {target.digest: (name, target) for name, files in near.items() for target in files}
     variants = _variants(records, owners, results.student.digest)
     machines = _machines(records)
-    best, absent = choose_best(targets, variants)
+    phones = [_phone(device, rows, owners) for device, rows in found.phones.items()]
+    least = min((one.threads for one in variants), default=1)
+    clock: Clock = "cpu" if disturbances([one for one in variants if one.threads == least], machines) else "wall"
+    best, absent = choose_best(targets, variants, clock)
+    name = results.recipe.name
     every = [*targets, *(target for files in near.values() for target in files)]
     tools = [results.student.tools, *(target.tools for target in every), *(record.app for record in records)]
     return Report(
@@ -141,6 +146,7 @@ def collect(
         counts={verdict: sum(one.parity.verdict == verdict for one in every) for verdict in get_args(Verdict)},
         best=best,
         best_absent=absent,
+        recommendations=recommend(results.named or name, name, targets, variants, phones, clock),
         targets=targets,
         beside=[
             StudentBeside(
@@ -153,7 +159,7 @@ def collect(
         variants=variants,
         disturbances=disturbances(variants, machines),
         machines=machines,
-        phones=[_phone(device, rows, owners) for device, rows in found.phones.items()],
+        phones=phones,
         left_out=found.left_out,
         quantised=[_quantised(scheme, folder) for scheme, folder in results.quantised.items()],
         versions=_versions(tools),
@@ -241,6 +247,7 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
     claimed = signature.read(model.path)
     return TargetReport(
         name=name,
+        file=claimed.file,
         runtime=formats.get(verdict.backend).TITLE,
         scheme=verdict.scheme,
         scheme_summary=SCHEMES[verdict.scheme].summary,
@@ -318,7 +325,7 @@ def _length(row: LengthTiming, reference: LengthTiming | None) -> LengthSummary:
         ran_at=row.ran_at,
         wall=wall,
         cpu=row.cpu,
-        speedup=_ratio(reference.wall.p50 if reference else None, wall.p50),
+        speedup=ratio(reference.wall.p50 if reference else None, wall.p50),
         quantiles=_quantiles(row.latencies_ms),
     )
 
@@ -335,7 +342,7 @@ def _texts(row: TextTiming, reference: TextTiming | None) -> TextSummary:
         mean_with_tokenisation_ms=mean_of_medians(together, row.passes),
         wall=row.wall,
         wall_with_tokenisation=row.wall_with_tokenisation,
-        speedup=_ratio(reference.mean_ms_per_text if reference else None, row.mean_ms_per_text),
+        speedup=ratio(reference.mean_ms_per_text if reference else None, row.mean_ms_per_text),
         quantiles=_quantiles(row.latencies_ms),
     )
 
@@ -345,13 +352,6 @@ def _quantiles(samples: Sequence[float]) -> list[float]:
         return []
     found = np.quantile(np.asarray(samples, np.float64), np.linspace(0, 1, _QUANTILES + 1))
     return [round(float(value), 4) for value in found]
-
-
-def _ratio(reference: float | None, value: float | None) -> float | None:
-    """Return the speed ratio of two times; None if either is absent or too small for the clock."""
-    if reference is None or value is None or not value > 0 or not math.isfinite(reference / value):
-        return None
-    return reference / value
 
 
 def _machines(records: list[BenchmarkRecord]) -> list[Machine]:

@@ -101,10 +101,16 @@ def points(drop: float | None) -> str | None:
     return f"{'lost' if drop > 0 else 'gained'} {text} points"
 
 
-def percent(value: float | None) -> str | None:
+def percent(value: float | None, digits: int = 0) -> str | None:
     """Return a fraction in percent."""
     value = _number(value)
-    return None if value is None else f"{value * 100:.0f} %"
+    return None if value is None else f"{value * 100:.{digits}f} %"
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text on one line, cut where it is longer than so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def threads(count: int) -> str:

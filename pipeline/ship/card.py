@@ -17,7 +17,8 @@ from pipeline.devices.host import Machine
 from pipeline.formats.signature import Function
 from pipeline.recipe.schema import Recipe
 from pipeline.report import wording
-from pipeline.report.record import VariantReport, disturbances
+from pipeline.report.headline import disturbances
+from pipeline.report.record import VariantReport
 from pipeline.report.stage import RecipeResults, collect
 from pipeline.schemes import SCHEMES
 from pipeline.ship.record import Bundle, VerifiedTarget

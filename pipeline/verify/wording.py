@@ -15,6 +15,20 @@ class Quantity:
     name: str
     unit: str = ""
     """Unit after each number; empty for cosines, fractions and differences of unit vectors."""
+    of_one: bool = False
+    """Whether 1 is without error, as for a cosine, so that the bound is a minimum."""
+
+    @property
+    def least(self) -> bool:
+        """Return whether the bound is a minimum."""
+        return self.of_one or self.unit == "dB"
+
+    def share(self, found: float, bound: float) -> float:
+        """Return the share of the allowed error that a value has: 1 is the bound itself, more breaks it."""
+        if self.unit == "dB":
+            return float(10 ** ((bound - found) / 20))
+        error, allowed = (1 - found, 1 - bound) if self.of_one else (found, bound)
+        return max(error, 0.0) / allowed if allowed > 0 else float(error > allowed)
 
     def of(self, value: float, *, digits: str = ".6g") -> str:
         """Return a value with its unit."""
@@ -22,10 +36,10 @@ class Quantity:
 
 
 _QUANTITIES = {
-    "min_mean_cosine": Quantity("mean cosine"),
-    "min_worst_cosine": Quantity("worst cosine"),
+    "min_mean_cosine": Quantity("mean cosine", of_one=True),
+    "min_worst_cosine": Quantity("worst cosine", of_one=True),
     "min_sqnr_db": Quantity("SQNR over all numbers", "dB"),
-    "min_agreement": Quantity("fraction of the same decisions"),
+    "min_agreement": Quantity("fraction of the same decisions", of_one=True),
     "max_abs_error": Quantity("largest absolute error"),
     "max_mean_shift": Quantity("mean shift", "standard deviations"),
     "max_all_pad_error": Quantity("largest number"),
