@@ -69,6 +69,11 @@ def write_aside(place: Path) -> Iterator[Path]:
 
 
 def write_text(place: Path, text: str) -> None:
+    """Write a small file of text; see `write_bytes`."""
+    write_bytes(place, text.encode())
+
+
+def write_bytes(place: Path, content: bytes) -> None:
     """Write a small file whole or not at all, and remove what killed processes left beside it.
 
     Whoever writes holds the kernel's lock on its hidden file, so one that nobody holds is of a process that has ended.
@@ -78,12 +83,12 @@ def write_text(place: Path, text: str) -> None:
     while True:
         aside = aside_of(place)
         try:
-            with aside.open("x", encoding="utf-8") as handle:
+            with aside.open("xb") as handle:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 # Between the two calls another process took it for one whose process had ended.
                 if not aside.exists():
                     continue
-                handle.write(text)
+                handle.write(content)
                 handle.flush()
                 os.fsync(handle.fileno())
                 aside.replace(place)

@@ -52,6 +52,7 @@ def written(place: Path, found: list[tuple[str, str]], text: str = "Review", lab
 def test_a_dev_split_has_each_label_and_every_row_is_in_one_part(ending: str, tmp_path: Path) -> None:
     file = written(tmp_path / f"my{ending}", rows(120))
     found = inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    found.write()
     assert found.columns == {"text": "Review", "label": "Category"}
     assert (found.labels, found.metric) == (tuple(sorted(LABELS)), None)
     parts = [list(readers.table(one, ("Review", "Category"))) for one in (found.train, found.dev)]
@@ -60,9 +61,20 @@ def test_a_dev_split_has_each_label_and_every_row_is_in_one_part(ending: str, tm
     assert every == Counter(rows(120))
     assert {fields[1] for _, fields in parts[1]} == set(LABELS)
     again = inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    again.write()
     assert list(readers.table(again.dev, ("Review", "Category"))) == parts[1]
     # What the user brought stays as it was.
     assert Counter(tuple(fields) for _, fields in readers.table(file, ("Review", "Category"))) == Counter(rows(120))
+
+
+@pytest.mark.toolchain
+def test_a_file_of_the_user_s_own_is_not_replaced(tmp_path: Path) -> None:
+    file, own = written(tmp_path / "my.csv", rows(60)), tmp_path / "recipe-dev.csv"
+    own.write_text("my own work")
+    with pytest.raises(InputError, match=r"recipe-dev.csv exists already, and is no part of .*my.csv. Move it"):
+        inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my.csv", "recipe-dev.csv"]
+    assert own.read_text() == "my own work"
 
 
 @pytest.mark.toolchain

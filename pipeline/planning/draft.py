@@ -140,6 +140,8 @@ def draft(
     student = parsed.student.model_copy(update={"source": str(checkpoint_source.folder)})
     local = parsed.model_copy(update={"student": student})
     find(local, output)
+    if own:
+        own.write()
     _write(output, text)
     # A head that is trained anew has the labels of the data.
     told = replace(summary, labels=list(own.labels)) if own and own.labels else summary

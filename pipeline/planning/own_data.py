@@ -7,12 +7,12 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline import tasks
-from pipeline.atomic import write_aside, write_text
+from pipeline.atomic import write_bytes
 from pipeline.data import readers
 from pipeline.data.files import ENDINGS
 from pipeline.errors import InputError
@@ -51,16 +51,30 @@ class OwnData:
     epochs: int
     said: dict[str, str]
     """Sentences for the user, by what they are about."""
+    made: dict[Path, bytes] = field(default_factory=dict)
+    """The files of a split that is made here; they are written by `write`."""
+
+    def write(self) -> None:
+        """Write the files of the split.
+
+        Raises:
+            InputError: one of them cannot be written.
+        """
+        for place, content in self.made.items():
+            try:
+                write_bytes(place, content)
+            except OSError as error:
+                raise InputError(f"{place} cannot be written: {error.strerror or error}.") from error
 
 
 def inspect(place: Path, task: Task, given: dict[str, str], output: Path) -> OwnData:
-    """Read a user's labelled file, or a folder with one for training and one for dev, and make a dev split if needed.
+    """Read a user's labelled file, or a folder with one for training and one for dev, and draw a dev split if needed.
 
     Args:
         place: the file or folder.
         task: the recipe's.
         given: columns that the user named, by `text`, `pair` and `label`.
-        output: the recipe's file; a dev split is written beside it.
+        output: the recipe's file; the dev split will lie beside it.
 
     Raises:
         InputError: no file of a kind that the task is trained on, a column that cannot be guessed, or too few rows.
@@ -84,27 +98,29 @@ def inspect(place: Path, task: Task, given: dict[str, str], output: Path) -> Own
     columns = _columns(train, rows, kind.several_targets, given)
     values = [str(row.get(columns["label"]) or "") for row in rows]
     counts = Counter(values) if task.has_labels and not kind.several_targets else Counter[str]()
-    said = {
-        "data": f"{train}, {len(rows):,} rows; columns {', '.join(f'{key} = {name}' for key, name in columns.items())}"
-    }
+    named = ", ".join(f"{key} = {name}" for key, name in columns.items())
+    said, made = {"data": f"{train}, {len(rows):,} rows; columns {named}"}, dict[Path, bytes]()
     if dev is None:
-        train, dev, said["dev split"] = _split(train, rows, values if counts else None, output)
+        made, said["dev split"] = _split(train, rows, values if counts else None, output)
+        train, dev = made
     metric = None
     if counts:
-        (commonest, most), share = counts.most_common(1)[0], counts.most_common(1)[0][1] / len(rows)
-        if share >= _UNEVEN:
-            metric = "matthews"
-            said["metric"] = (
-                f"matthews: {share:.0%} of the rows are {commonest!r}, so that accuracy would be {share:.2f} for a "
-                "model that always says it"
-            )
-        else:
-            said["metric"] = (
-                f"{kind.metric}: the commonest of {len(counts)} labels, {commonest!r}, has {most / len(rows):.0%}"
-            )
+        metric, said["metric"] = _metric(counts, kind.metric)
     passes = min(max(_PASSES[0], round(_UPDATES * _BATCH / max(len(rows), 1))), _PASSES[1])
     renamed = {key: name for key, name in columns.items() if name != key}
-    return OwnData(train, dev, renamed, tuple(sorted(counts)), metric, passes, said)
+    return OwnData(train, dev, renamed, tuple(sorted(counts)), metric, passes, said, made)
+
+
+def _metric(counts: Mapping[str, int], usual: str) -> tuple[str | None, str]:
+    """Return the metric for labels that come so often, None for the task's own, and a sentence with the reason."""
+    commonest = max(counts, key=counts.__getitem__)
+    share = counts[commonest] / sum(counts.values())
+    if share < _UNEVEN:
+        return None, f"{usual}: the commonest of {len(counts)} labels, {commonest!r}, has {share:.0%}"
+    return "matthews", (
+        f"matthews: {share:.0%} of the rows are {commonest!r}, so that accuracy would be {share:.2f} for a model that "
+        "always says it"
+    )
 
 
 def _files(place: Path, endings: Sequence[str]) -> tuple[Path, Path | None]:
@@ -151,11 +167,13 @@ def _columns(file: Path, rows: list[dict[str, object]], several: bool, given: di
     return {key: found[key] for key in ("text", "pair", "label") if key in found}
 
 
-def _split(file: Path, rows: list[dict[str, object]], labels: list[str] | None, output: Path) -> tuple[Path, Path, str]:
-    """Write a tenth of the rows as a dev split and the others as training rows, beside the recipe.
+def _split(
+    file: Path, rows: list[dict[str, object]], labels: list[str] | None, output: Path
+) -> tuple[dict[Path, bytes], str]:
+    """Draw a tenth of the rows as a dev split, and the others as training rows.
 
     Returns:
-        The two files, and a sentence about them.
+        The contents of the two files, training rows first, by their places beside the recipe; and a sentence.
     """
     from sklearn.model_selection import train_test_split
 
@@ -169,39 +187,40 @@ def _split(file: Path, rows: list[dict[str, object]], labels: list[str] | None, 
         range(len(rows)), test_size=count, random_state=0, shuffle=True, stratify=labels if even else None
     )
     places = [output.with_name(f"{output.stem}-{name}{file.suffix.lower()}") for name in ("train", "dev")]
-    for place in places:
-        if place.exists() and place.resolve() == file.resolve():
-            raise InputError(f"{place} is the file itself; give the recipe another name with --output.")
-    for place, numbers in zip(places, (kept, held), strict=True):
-        try:
-            _write(file, rows, sorted(numbers), place)
-        except OSError as error:
-            raise InputError(f"{place} cannot be written: {error.strerror or error}.") from error
+    made = {place: _content(file, rows, sorted(numbers)) for place, numbers in zip(places, (kept, held), strict=True)}
+    for place, content in made.items():
+        # It may be a file of the user's own, which no option gives up.
+        if place.exists() and not (place.is_file() and place.read_bytes() == content):
+            raise InputError(
+                f"{place} exists already, and is no part of {file}. Move it, or give the recipe another name with "
+                "--output."
+            )
     shares = "each label has its share" if even else "drawn at random"
-    return places[0], places[1], f"{count} of {len(rows):,} rows, {shares}: {places[1]}; the others: {places[0]}"
+    return made, f"{count} of {len(rows):,} rows, {shares}: {places[1]}; the others: {places[0]}"
 
 
-def _write(file: Path, rows: list[dict[str, object]], numbers: list[int], place: Path) -> None:
-    """Write some rows of a table as the file has them."""
-    match place.suffix:
+def _content(file: Path, rows: list[dict[str, object]], numbers: list[int]) -> bytes:
+    """Return a table of some of a file's rows, in the file's own format."""
+    match file.suffix.lower():
         case ".parquet":
             from pyarrow import parquet
 
-            with write_aside(place) as aside:
-                parquet.write_table(parquet.read_table(file).take(numbers), aside)
+            buffer = io.BytesIO()
+            parquet.write_table(parquet.read_table(file).take(numbers), buffer)
+            return buffer.getvalue()
         case ".jsonl":
             lines = [line for line in readers.read_text(file).split("\n") if line.strip()]
-            write_text(place, "".join(f"{lines[number]}\n" for number in numbers))
+            return "".join(f"{lines[number]}\n" for number in numbers).encode()
         case ".tsv":
             # Quotes are plain characters there, and no field has a tab or a line end.
             table: list[list[object]] = [list(rows[0]), *(list(rows[number].values()) for number in numbers)]
-            write_text(place, "".join("\t".join(map(str, row)) + "\n" for row in table))
+            return "".join("\t".join(map(str, row)) + "\n" for row in table).encode()
         case _:
             text = io.StringIO(newline="")
             writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows[number] for number in numbers)
-            write_text(place, text.getvalue())
+            return text.getvalue().encode()
 
 
 def relative(file: Path, output: Path) -> str:
