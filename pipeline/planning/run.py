@@ -10,6 +10,7 @@ from pipeline.execution.executor import Executor, Outcome, Progress
 from pipeline.execution.local import Local
 from pipeline.execution.node import Graph
 from pipeline.execution.store import Store
+from pipeline.planning import places
 from pipeline.planning.build import Request, build
 from pipeline.verify import stage as verify
 
@@ -37,7 +38,11 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
     Raises:
         PipelineError: the first node's error; artifacts finished by then stay.
     """
-    return carry_out(build(request, Store(folder)), folder, progress, executor)
+    graph = build(request, Store(folder))
+    try:
+        return carry_out(graph, folder, progress, executor)
+    finally:
+        places.remember(request.recipe, request.file, folder)
 
 
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:

@@ -17,7 +17,9 @@ def read(file: Path) -> Report:
         InputError: there is none, it is no report, or one that another version of PocketBERT wrote.
     """
     if not os.path.isfile(file):
-        raise InputError(f"{file} {no_file(file)}; name a report.json, such as build/minilm/report/report.json.")
+        raise InputError(
+            f"{file} {no_file(file)}; name a report.json; `pocketbert report` writes one into the recipe's folder."
+        )
     try:
         check_size(file)
         content = file.read_bytes()
