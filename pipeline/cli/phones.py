@@ -28,7 +28,8 @@ def devices(as_json: AsJson = False) -> None:
     from pipeline.devices.table import all_devices
 
     rows = all_devices()
-    phones, problem = _listed(adb.attached)
+    with adb.borrowed_server():
+        phones, problem = _listed(adb.attached)
     iphones, iphones_problem = _listed(iphone.attached)
     document: dict[str, Any] = {
         "devices": {name: row.model_dump(mode="json") for name, row in rows.items()},
