@@ -158,3 +158,6 @@ def test_a_report_goes_by_the_recipe_its_folder_and_its_file() -> None:
     for named in ("tickets", "tickets/report", "build/tickets", str(file)):
         assert places.report(Path(named), BUILD) == file
     assert places.report(Path("nowhere"), BUILD) == Path("nowhere")
+    file.unlink()
+    with pytest.raises(InputError, match=r"build/tickets has no report\.json, nor has .* writes one"):
+        places.report(Path("tickets"), BUILD)

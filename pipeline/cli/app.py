@@ -453,4 +453,6 @@ def _usage(error: typer.TyperException) -> str:
     """Return the error in the arguments, and the help command that explains them."""
     context = getattr(error, "ctx", None)
     help_for = context.command_path if context else "pocketbert"
-    return f"{error.format_message().rstrip('.')}. See `{help_for} --help`."
+    # Typer's word for a choice that is none.
+    message = error.format_message().replace("Value error, ", "")
+    return f"{message.rstrip('.')}. See `{help_for} --help`."

@@ -114,7 +114,14 @@ def model(named: Path, build: Path, head: str | None = None) -> Path:
 
 
 def report(named: Path, build: Path) -> Path:
-    """Return the file of a report: by its path, by its folder or the recipe's, or by a recipe's name."""
+    """Return the file of a report: by its path, by its folder or the recipe's, or by a recipe's name.
+
+    Raises:
+        InputError: it is a folder without a report.
+    """
     place = below(named, build)
     inside = (place / _REPORT, place / "report" / _REPORT)
-    return next((file for file in inside if os.path.isfile(file)), place)
+    found = next((file for file in inside if os.path.isfile(file)), None)
+    if found is None and os.path.isdir(place):
+        raise InputError(f"{place} has no {_REPORT}, nor has a folder report in it; `pocketbert report` writes one.")
+    return found or place
