@@ -30,7 +30,10 @@ _WEB = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*")
 _NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 _MODULE = re.compile(rf"-m ((?:{'|'.join(PACKAGES)})(?:\.\w+)*)\b")
-_PYTHON = re.compile(r"^ *(?:from (pipeline[\w.]*) import ([\w, ]+)|import (pipeline[\w.]*))", re.MULTILINE)
+_IMPORTED = r"(?:pipeline|pocketbert)(?:\.\w+)*"
+_PYTHON = re.compile(rf"^ *(?:from ({_IMPORTED}) import ([\w, ]+)|import ({_IMPORTED}))", re.MULTILINE)
+_INSTALLED = {"pocketbert": "pipeline/api"}
+"""Packages that are installed under another path than their folder's, with the folder in which they lie."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -109,7 +112,7 @@ def _exists(path: str, root: Path) -> bool:
 
 def _file_of(module: str, root: Path) -> Path | None:
     """Return a module's file, a package's `__init__.py`, or None."""
-    place = root.joinpath(*module.split("."))
+    place = root.joinpath(_INSTALLED.get(module.partition(".")[0], ""), *module.split("."))
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
 

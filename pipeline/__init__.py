@@ -1,10 +1,6 @@
 """PocketBERT: small BERT students, converted for phones and proven to be the same model.
 
-`load` is all that most Python users need::
-
-    import pipeline
-    model = pipeline.load("build/minilm/litert-int8_dynamic/model")
-    vectors = model.predict(["a text", "another"])
+This is PocketBERT's own code, which may change at any time. What users import is `pocketbert`, in `api/`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -71,6 +71,7 @@ _BYTES: dict[Stored, float] = {
     "palette6": 0.75,
     "palette4": 0.5,
 }
+_SCALE_BYTES = 4
 _PALETTE_BITS: dict[Stored, int] = {"palette6": 6, "palette4": 4}
 NEWEST_IOS = 18
 FUNCTIONS_FROM_IOS = 18
@@ -135,6 +136,18 @@ class Scheme:
     def weight_bytes(self) -> float:
         """Stored bytes per parameter, scales apart."""
         return _BYTES[self.weights]
+
+    def file_bytes(self, table: int, others: int, table_bits: int) -> int:
+        """Estimate the size of a file.
+
+        Args:
+            table: parameters of the table of words.
+            others: all other parameters.
+            table_bits: bits of tables where linears have 4.
+        """
+        of_table = table_bits / 8 if self.weights == "int4" else self.weight_bytes
+        scales = _SCALE_BYTES / self.block if self.block else 0.0
+        return int(table * of_table + others * (self.weight_bytes + scales))
 
     @property
     def palette_bits(self) -> int | None:

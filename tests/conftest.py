@@ -34,6 +34,7 @@ from pipeline.checkpoint import source as student
 from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
 from pipeline.devices import host
+from pipeline.execution import pace
 from pipeline.planning import checkpoints
 from pipeline.planning import run as running
 from pipeline.planning.build import Request
@@ -338,6 +339,15 @@ def workers() -> Iterator[Workers]:
     """Workers that one test leaves to the next."""
     yield session()
     session().end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_pace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tiny students take out of the user's record of this machine's pace."""
+    folder = tmp_path_factory.mktemp("pace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace, "state_folder", lambda: folder)
+        yield
 
 
 @pytest.fixture

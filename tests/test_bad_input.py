@@ -499,7 +499,7 @@ def among(*words: str, content: bytes | None):
 
 PREDICTIONS = {
     "no such path": Bad(
-        ("nowhere/model does not exist", "litert-int8_dynamic"), lambda _: ["predict", "nowhere/model", "hello"]
+        ("nowhere/model does not exist", "pocketbert run"), lambda _: ["predict", "nowhere/model", "hello"]
     ),
     "a folder that is no model": Bad(
         ("is not a converted model", "signature.json"), lambda scene: ["predict", scene.tmp, "hello"]
@@ -592,7 +592,7 @@ CLEANING = {
 USAGE = {
     "unknown verb": Bad(("No such command 'fly'", "--help"), lambda _: ["fly"]),
     "unknown option": Bad(("No such option: --fast", "run --help"), lambda _: ["run", "--fast"]),
-    "no text": Bad(("Missing argument", "predict --help"), lambda _: ["predict", "model"]),
+    "no file": Bad(("Missing argument", "predict --help"), lambda _: ["predict"]),
     "no threads": Bad(
         ("--threads", "greater than or equal to 1"), lambda _: ["predict", "model", "hello", "--threads", "0"]
     ),
@@ -667,7 +667,7 @@ def test_a_build_folder_without_permission(tmp_path, pocketbert):
         pytest.param("student: no weights", marks=pytest.mark.toolchain),
         "predict: no such path",
         "ship: a verdict that failed",
-        "usage: no text",
+        "usage: no file",
     ],
 )
 def test_with_json_the_same_error_is_a_document(name, tmp_path, request, command_here):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,12 @@ from store import kept
 from pipeline import artifact, formats
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.atomic import remove
+from pipeline.cli import app as cli
+from pipeline.convert import predicting
+from pipeline.convert.model import text_pairs
 from pipeline.devices.table import read_devices
+from pipeline.errors import InputError
+from pipeline.planning.build import STAGES
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
 from pipeline.recipe.schema import Recipe
@@ -75,6 +82,21 @@ def test_help_names_every_verb(pocketbert):
     for verb in VERBS:
         assert f" {verb} " in outcome.stdout
     assert outcome.stderr == ""
+
+
+def test_help_is_in_the_order_of_work_and_what_is_rare_comes_last(command_here):
+    names = [line.split()[1] for line in command_here("--help").stdout.splitlines() if line.startswith("│ ")]
+    verbs = [name for name in names if name in VERBS]
+    assert verbs[:5] == ["init", "run", "plan", "predict", "ship"]
+    stages = ["train", "compress", "student", "convert", "verify", "benchmark", "report"]
+    assert [verb for verb in verbs if verb in stages] == stages
+    assert {*verbs[-5:]} == {"compat", "demo", "verify-signature", "signing-key", "mil"}
+
+
+def test_each_verb_has_one_plain_line():
+    helps = {one.name: inspect.getdoc(one.callback) or "" for one in cli.app.registered_commands}
+    firsts = {name: text.split("\n\n")[0] for name, text in helps.items()}
+    assert [name for name, line in firsts.items() if not 0 < len(line) <= 75 or "\n" in line or ";" in line] == []
 
 
 def test_without_arguments_it_is_the_help_and_a_usage_error(command_here):
@@ -203,6 +225,20 @@ def test_a_dry_run_is_the_plan(tmp_path, command_here):
 def test_a_plan_of_one_target_leaves_the_others_out(tmp_path, command_here):
     outcome = command_here("plan", recipe_file(tmp_path), "--target", "executorch:fp32", "--json")
     assert {name for name in steps_of(outcome) if "litert" in name} == set()
+
+
+def test_a_plan_ends_with_the_stage_that_is_asked_for(tmp_path, command_here):
+    path = recipe_file(tmp_path)
+    assert {*steps_of(command_here("plan", path, "--until", "verify", "--json"))} == {*STEPS}
+    made = command_here("run", path, "--until", "convert", "--dry-run", "--json")
+    assert {*steps_of(made)} == {step for step in STEPS if step.startswith(("student", "convert"))}
+
+
+def test_a_stage_that_does_not_exist_is_an_error_that_lists_them(tmp_path, command_here):
+    outcome = command_here("run", recipe_file(tmp_path), "--until", "ship")
+    assert outcome.rc == 2
+    assert f"'ship' is not one of {', '.join(map(repr, STAGES))}. See `" in outcome.stderr
+    assert "Value error" not in outcome.stderr
 
 
 # --- what the first run made -------------------------------------------------------------------------------------
@@ -465,6 +501,23 @@ def test_what_another_processor_computed_counts(line, tmp_path):
     assert run_command(*arguments, cwd=tmp_path).rc == 0
 
 
+def test_sigterm_is_143_and_ends_the_workers_too(line):
+    forget(line, "executorch-fp32/model", "litert-int8_dynamic/model")
+    with started(line) as process:
+        wait_until(lambda: len(half_made(line)) == 2)
+        # To the command alone, as a supervisor sends it.
+        process.terminate()
+        _, stderr = process.communicate(timeout=10)
+        wait_until(lambda: group_is_gone(process), seconds=5)
+    assert process.returncode == 143
+    assert "Traceback" not in stderr
+    complaints = [text for text in stderr.splitlines() if not text.startswith("  ")]
+    assert [text.partition(";")[0] for text in complaints] == ["error: ended by SIGTERM"]
+    assert half_made(line) == []
+    for manifest in (line.build / "store").glob(f"*/{artifact.MANIFEST}"):
+        assert artifact.load(manifest.parent)
+
+
 # --- predict, ship, clean ----------------------------------------------------------------------------------------
 
 
@@ -486,6 +539,89 @@ def test_predict_takes_folder_target_and_file_alike(tiny_line, command_here):
     ]
     assert len(vectors[0]) == 64
     assert vectors[0] == vectors[1] == vectors[2]
+
+
+def test_a_vector_is_one_line_of_the_document(tiny_line, command_here):
+    outcome = command_here("predict", tiny_line.folder / "litert-fp32", "hello", "--json")
+    (vector,) = [line for line in outcome.stdout.splitlines() if '"vector"' in line]
+    assert json.loads("{" + vector.strip().rstrip(",") + "}")["vector"] == outcome.document["predictions"][0]["vector"]
+
+
+@contextlib.contextmanager
+def standard_input() -> Iterator[int]:
+    """Make a pipe standard input, and yield the end to write to."""
+    kept_input = os.dup(0)
+    reading, writing = os.pipe()
+    os.dup2(reading, 0)
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.dup2(kept_input, 0)
+        os.close(kept_input)
+
+
+def test_lines_of_standard_input_are_answered_as_they_come(tiny_line, command_here):
+    early = []
+
+    def feed(writing: int) -> None:
+        before = os.fstat(1).st_size
+        os.write(writing, b"one\n\ntwo words\nthr")
+        wait_until(lambda: os.fstat(1).st_size > before)
+        early.append(os.fstat(1).st_size)
+        os.write(writing, b"ee")
+        os.close(writing)
+
+    with standard_input() as writing, ThreadPoolExecutor() as pool:
+        feeding = pool.submit(feed, writing)
+        outcome = command_here("predict", "tiny/litert-fp32", "--build", tiny_line.build, "--json")
+        feeding.result()
+    assert outcome.rc == 0, outcome.stdout
+    *rows, last = map(json.loads, outcome.stdout.splitlines())
+    assert [row["text"] for row in rows] == ["one", "two words", "three"]
+    assert last == {"exit": 0}
+    assert 0 < early[0] < len(outcome.stdout)
+
+
+def test_lines_are_read_in_batches_and_a_bad_one_is_named(monkeypatch):
+    monkeypatch.setattr(predicting, "_BATCH", 2)
+    read = {b"a\nb\nc\n": [["a", "b"], ["c"]], b"\xef\xbb\xbfa\r\n \nb": [["a"], ["b"]], b"": []}
+    for content, expected in read.items():
+        reading, writing = os.pipe()
+        os.write(writing, content)
+        os.close(writing)
+        assert list(predicting.batches(reading)) == expected
+        os.close(reading)
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n\xff\n")
+    os.close(writing)
+    with pytest.raises(InputError, match="line 2 of standard input is not UTF-8"):
+        list(predicting.batches(reading))
+    os.close(reading)
+
+
+def test_no_text_at_all_says_how_to_give_one(tiny_line, command_here):
+    with standard_input() as writing:
+        os.close(writing)
+        outcome = command_here("predict", tiny_line.folder / "litert-fp32")
+    assert outcome.rc == 2
+    assert "standard input has no line of text; give texts after the file, or pipe in" in outcome.stderr
+
+
+def test_a_pair_is_a_pair_however_it_is_given():
+    pair = [("first", "second")]
+    assert text_pairs("first", "second") == text_pairs(pair, None) == text_pairs([["first", "second"]], None) == pair  # type: ignore[list-item]
+    assert text_pairs("first", None) == text_pairs(["first"], None) == [("first", None)]
+    with pytest.raises(InputError, match=r"give several pairs as predict\(\[\(first, second\), …\]\), and a prompt by"):
+        text_pairs(["first"], "query")
+    with pytest.raises(InputError, match="takes texts, or pairs of texts, and got \\('a', 'b', 'c'\\)"):
+        text_pairs([("a", "b", "c")], None)  # type: ignore[list-item]
+
+
+def test_a_recipe_of_one_s_own_ships_by_its_name(tiny_line, tmp_path, command_here):
+    arguments = ("ship", "tiny", "--build", tiny_line.build, "--into", tmp_path / "apps", "--target", "litert:fp32")
+    outcome = command_here(*arguments, "--json")
+    assert (outcome.rc, len(outcome.document["shipped"])) == (0, 1), outcome.stdout
 
 
 def shipped_files(into: Path) -> dict[str, Any]:

@@ -395,7 +395,7 @@ def put(value: Any, *keys: str | int) -> Callable[[Path], str]:
     ("content", "says"),
     [
         (None, "baseline.json does not exist; name a report.json"),
-        ("folder", "baseline.json is a folder, and a file belongs there"),
+        ("folder", "baseline.json has no report.json, nor has a folder report in it"),
         ("", "is no readable report"),
         ("not JSON", "is no readable report"),
         ("[1, 2]", "is no readable report"),

@@ -20,7 +20,8 @@ from pipeline.checkpoint import plausible, source
 from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
-from pipeline.convert.model import Model, read_candidates
+from pipeline.convert.model import Model
+from pipeline.convert.predicting import read_candidates
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, RecipeError, StudentError, ToolchainError, WorkerDied
 from pipeline.formats import signature

@@ -10,7 +10,7 @@ import pytest
 from conftest import COMMAND, Outcome, TinyLine
 
 from pipeline.cli import tables
-from pipeline.convert.model import read_candidates
+from pipeline.convert.predicting import read_candidates
 from pipeline.convert.private_log import private_log
 from pipeline.errors import InputError, ToolchainError, WorkerDied
 from pipeline.execution.worker import Worker
@@ -27,7 +27,7 @@ def test_candidates_that_never_end_are_refused(tmp_path: Path, monkeypatch: pyte
             read_candidates(path)
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(200 << 30)
-    monkeypatch.setattr("pipeline.convert.model._LARGEST_CANDIDATES_BYTES", 1000)
+    monkeypatch.setattr("pipeline.convert.predicting._LARGEST_CANDIDATES_BYTES", 1000)
     with pytest.raises(InputError, match="sparse has more than 0 MB, and each line is a text"):
         read_candidates(tmp_path / "sparse")
 
@@ -104,7 +104,7 @@ def test_an_error_that_quotes_something_endless_stays_one_readable_line(command_
     assert outcome.rc == 2
     assert len(outcome.stderr) < 2500
     assert "\x1b" not in outcome.stderr
-    assert "does not exist; name a model folder or file" in outcome.stderr
+    assert "does not exist; `pocketbert run` makes models" in outcome.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from adbutils import AdbClient
 from apps import schemas
 
+from pipeline import formats
 from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import BenchmarkRecord, SustainedPart, unfit
 from pipeline.benchmark.sustained import Energy, energy, slowdown
@@ -391,3 +394,48 @@ def test_an_app_that_dies_between_two_looks_is_noticed(watched: Watched) -> None
     with pytest.raises(DeviceError, match="mine: the app was killed"):
         transport.carry_out(watched, REQUEST, {}, lambda what, share: None, Patience(poll_s=1.0, silent_s=6.0))
     assert watched.now - 200 <= 15
+
+
+# --- adb's server ------------------------------------------------------------------------------------------------
+
+
+def is_up(port: int) -> bool:
+    with socket.socket() as knock:
+        return knock.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def adb_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A port of the test's own for adb's server; one that is left is ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+    yield port
+    AdbClient().server_kill()
+
+
+def test_listing_devices_leaves_no_server_of_adb_behind(adb_port: int, command_here: Any) -> None:
+    outcome = command_here("devices", "--json")
+    assert (outcome.rc, outcome.document["problem"]) == (0, None)
+    until = time.monotonic() + 10
+    while is_up(adb_port):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_server_of_adb_that_ran_before_stays(adb_port: int, command_here: Any) -> None:
+    adb.attached()
+    assert is_up(adb_port)
+    assert command_here("devices", "--json").document["problem"] is None
+    time.sleep(0.2)
+    assert is_up(adb_port)
+
+
+@pytest.mark.parametrize("name", [name for name in formats.NAMES if formats.get(name).PHONE_RUNNER])
+def test_a_runner_is_told_which_function_of_a_file_to_run(name: str) -> None:
+    runner = formats.get(name).PHONE_RUNNER
+    assert runner
+    words = runner.command("program", "file", "the_function", 3)
+    assert [word for word in words if word.endswith("=the_function")]
+    assert [word for word in words if word.endswith("threads=3")]

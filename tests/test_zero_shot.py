@@ -1,6 +1,7 @@
 """Labels of one's own by entailment: what transformers' pipeline gives for the same checkpoint."""
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,15 @@ import numpy as np
 import pytest
 from conftest import LABELS
 
-from pipeline import tasks
+from pipeline import architectures, tasks
 from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.cli import documents, tables
 from pipeline.convert import zero_shot
+from pipeline.convert.model import Model
+from pipeline.convert.predicting import Answer
 from pipeline.errors import InputError
-from pipeline.formats.signature import Function, Signature
+from pipeline.formats import Evaluator
+from pipeline.formats.signature import SIGNATURE, Function, Signature, Tensor
 from pipeline.student.outputs import reference_outputs
 from pipeline.text.encoding import Encoder
 
@@ -121,6 +126,41 @@ def test_a_model_without_entailment_is_refused(inference: Any) -> None:
     other = signature.model_copy(update={"labels": LABELS})
     with pytest.raises(InputError, match="gives negative, neutral, positive; labels of one's own need a model"):
         zero_shot.scores(other, logits_of, TEXT, TOPICS, zero_shot.TEMPLATE)
+
+
+class _InTorch:
+    """A session that runs the checkpoint itself."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def run(self, function: Function, inputs: Any) -> Any:
+        import torch
+
+        with torch.no_grad():
+            found = self._model(**{name: torch.tensor(value) for name, value in inputs.items()})
+        return {"logits": found.logits.numpy()}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def test_a_text_that_is_cut_is_said_to_be(inference: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, signature, _ = inference
+    inputs = [Tensor(name=name, dtype="int32", shape=(1, 64)) for name in architectures.get("bert").inputs]
+    logits = Tensor(name="logits", dtype="float32", shape=(1, len(NAMES)))
+    function = signature.functions[0].model_copy(update={"inputs": tuple(inputs), "outputs": (logits,)})
+    signature = signature.model_copy(update={"functions": (function,), "parameters": 10_000})
+    (folder / SIGNATURE).write_text(signature.model_dump_json(), encoding="utf-8")
+    evaluator = Evaluator("torch", lambda *_: _InTorch(load_checkpoint(folder, tasks.get("classification"))), False)
+    with Model(folder, evaluator=evaluator) as model:
+        found = {text: model.zero_shot(text, TOPICS) for text in (TEXT, 20 * TEXT)}
+    assert [(one.truncated, one.tokens) for one in found.values()] == [(False, found[TEXT].tokens), (True, 64)]
+    assert pickle.loads(pickle.dumps(found[20 * TEXT])).truncated, "it comes from a worker"
+    answers = [Answer(text, scores=scores) for text, scores in found.items()]
+    tables.print_answers(answers)
+    assert capsys.readouterr().out.count("truncated: only the first 64 tokens were read") == 1
+    assert [row["truncated"] for row in map(documents.answer_row, answers)] == [False, True]
 
 
 def test_the_command_says_what_it_needs(command_here: Any, converted: Callable[..., Path], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder, RecipeName, Targets
 from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
@@ -24,17 +24,15 @@ _SHOWN_LENGTHS = 8
 
 
 def arm64(
-    recipe: Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")] = "minilm",
-    target: Annotated[
-        list[str] | None, typer.Option("--target", help="Only this format or format:scheme; may be repeated.")
-    ] = None,
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
     cpu: Annotated[
         list[str] | None, typer.Option("--cpu", help="Only this processor, as qemu names it; may be repeated.")
     ] = None,
     count: Annotated[
         bool, typer.Option("--count/--no-count", help="Count the instructions of an inference as well.")
     ] = True,
-    build: Annotated[Path, typer.Option("--build", help="Folder for artifacts.")] = Path("build"),
+    build: BuildFolder = BUILD,
     install: Annotated[
         bool,
         typer.Option(
@@ -52,14 +50,17 @@ def arm64(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run finished LiteRT and ExecuTorch files on emulated ARM64: the same model there? How many instructions?"""
+    """Run files on emulated ARM processors.
+
+    Whether LiteRT and ExecuTorch files are the same model there, and how many instructions they take.
+    """
     from pipeline.atomic import write_text
     from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
-    from pipeline.recipe.loading import read_recipe
+    from pipeline.planning import places
     from pipeline.verify import emulated
 
-    parsed, _ = read_recipe(recipe)
+    parsed, _ = places.recipe(recipe, build)
     chosen, left_out = _choose(parsed, target or [], stub_cuda=stub_cuda)
     cpus = list(dict.fromkeys(cpu or emulation.CPUS))
     if unknown := [name for name in cpus if name not in emulation.CPUS]:

@@ -11,6 +11,7 @@ import typer
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.inventory import needs
+from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
@@ -48,14 +49,14 @@ def demo(
         list[str] | None, typer.Option("--backend", help="Only files of this format; may be repeated.")
     ] = None,
     into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
-    build: Annotated[Path, typer.Option(help="Folder for artifacts.")] = Path("build"),
+    build: BuildFolder = BUILD,
     sign: Annotated[
         Path | None, typer.Option("--sign", help="Sign with this private key; verification is thorough then.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made; make nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the demo apps' models from ready recipes and ship them: search, sentiment, entities, answers, BERT-base."""
+    """Make the demo apps' models from ready recipes, and ship them."""
     chosen = _chosen(only)
     _check_backends(backend)
     missing = {name: needs(name) for name in chosen}

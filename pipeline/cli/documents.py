@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.cli.texts import error_line
-from pipeline.convert.model import NearText, Prediction
+from pipeline.convert.predicting import Answer
 from pipeline.errors import EXIT_DONE
 from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
@@ -19,6 +20,10 @@ from pipeline.verify.record import Parity
 _GIVEN_BACK_CHARACTERS = 10_000
 """The caller has the text anyway; offsets of entities and answers are into the text that was given."""
 
+
+_NUMBER = r"(?:-?[0-9.eE+-]+|NaN|-?Infinity)"
+_NUMBERS = re.compile(rf"\[\n\s*({_NUMBER}(?:,\n\s*{_NUMBER})*)\n\s*\]")
+"""A list of numbers as `json` indents it."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -39,7 +44,15 @@ def print_document(content: Mapping[str, Any], code: int = EXIT_DONE) -> None:
         code: the exit code that the command ends with.
     """
     text = json.dumps({**content, "exit": code}, indent=1, ensure_ascii=False, default=str)
+    # A vector is one line; no string has a line break of its own in JSON.
+    text = _NUMBERS.sub(lambda found: f"[{' '.join(found.group(1).split())}]", text)
     sys.stdout.write(text + "\n")
+
+
+def print_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print documents of one line each."""
+    for row in rows:
+        sys.stdout.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
 def error_document(kind: str, message: str) -> dict[str, Any]:
@@ -65,38 +78,38 @@ def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Pari
     return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "evaluators": evaluators}
 
 
-def zero_shot_document(texts: Sequence[str], found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return the JSON document of texts with the probability of each label of one's own."""
-    rows = [_given("text", text) | {"labels": dict(scores)} for text, scores in zip(texts, found, strict=True)]
-    return {"predictions": rows}
+def answers_document(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the JSON document of a model's answers."""
+    return {"predictions": [answer_row(one) for one in answers]}
 
 
-def prediction_document(
-    predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None
-) -> dict[str, Any]:
-    """Return the JSON document of a model's predictions, with the nearest candidates of each text."""
-    rows = []
-    for number, prediction in enumerate(predictions):
-        row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}
-        row |= {"truncated": prediction.truncated, "length": prediction.length, "vector": prediction.vector.tolist()}
-        if prediction.value is not None:
-            row["value"] = prediction.value
-        if prediction.unprompted:
-            row["unprompted"] = list(prediction.unprompted)
-        if prediction.scores:
-            row["labels"] = prediction.scores
-        if prediction.given is not None:
-            row["given"] = list(prediction.given)
-        if prediction.values is not None:
-            row["values"] = prediction.values
-        if prediction.entities is not None:
-            row["entities"] = [dataclasses.asdict(entity) for entity in prediction.entities]
-        if prediction.answer:
-            row |= {"answer": dataclasses.asdict(prediction.answer), "windows": prediction.windows}
-        if neighbours:
-            row["neighbours"] = [_given("text", item.text) | {"cosine": item.cosine} for item in neighbours[number]]
-        rows.append(row)
-    return {"predictions": rows}
+def answer_row(answer: Answer) -> dict[str, Any]:
+    """Return the JSON values of one answer: a prediction with its neighbours, or the scores of the user's labels."""
+    if answer.scores is not None:
+        scores = answer.scores
+        cut = {"tokens": scores.tokens, "truncated": scores.truncated}
+        return _given("text", answer.text) | cut | {"labels": dict(scores)}
+    prediction = answer.prediction
+    assert prediction is not None
+    row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}
+    row |= {"truncated": prediction.truncated, "length": prediction.length, "vector": prediction.vector.tolist()}
+    if prediction.value is not None:
+        row["value"] = prediction.value
+    if prediction.unprompted:
+        row["unprompted"] = list(prediction.unprompted)
+    if prediction.scores:
+        row["labels"] = prediction.scores
+    if prediction.given is not None:
+        row["given"] = list(prediction.given)
+    if prediction.values is not None:
+        row["values"] = prediction.values
+    if prediction.entities is not None:
+        row["entities"] = [dataclasses.asdict(entity) for entity in prediction.entities]
+    if prediction.answer:
+        row |= {"answer": dataclasses.asdict(prediction.answer), "windows": prediction.windows}
+    if answer.near:
+        row["neighbours"] = [_given("text", item.text) | {"cosine": item.cosine} for item in answer.near]
+    return row
 
 
 def _given(key: str, text: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder, RecipeName
 from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED
 from pipeline.report import wording
@@ -36,8 +37,8 @@ _PLAIN = {"metric": 4, "cosine": 5, "dB": 1}
 
 
 def gate(
-    recipe: Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")],
-    baseline: Annotated[Path, typer.Option("--baseline", help="A stored report.json of the same recipe.")],
+    recipe: RecipeName,
+    baseline: Annotated[Path, typer.Option("--baseline", help="A stored report.json of the recipe, or its folder.")],
     baseline_models: Annotated[
         Path | None,
         typer.Option("--baseline-models", help="Folder with TARGET/model of that report: judge latency, too."),
@@ -45,18 +46,22 @@ def gate(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Let through what the baseline has and cannot be compared now.")
     ] = False,
-    build: Annotated[Path, typer.Option("--build", help="Folder for artifacts.")] = Path("build"),
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Make what is missing, and fail if a figure is worse than in a stored report by more than [regression] allows."""
+    """Fail if something got worse than in a stored report.
+
+    What is missing is made first. [regression] of the recipe says how much worse is allowed.
+    """
     from pipeline.convert.targets import choose_targets
+    from pipeline.planning import places
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read_recipe
     from pipeline.report import baseline as stored
     from pipeline.report.gate import compare
 
-    parsed, file = read_recipe(recipe)
+    parsed, file = places.recipe(recipe, build)
+    baseline = places.report(baseline, build)
     # Before anything is made: whoever named another report is to know now.
     before = stored.read(baseline)
     stored.check_recipe(before, baseline, parsed)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,23 +21,31 @@ if TYPE_CHECKING:
 
 def history(
     reports: Annotated[
-        list[Path], typer.Argument(help="report.json files, oldest first; their names label them, see --label.")
+        list[Path],
+        typer.Argument(
+            help="report.json files, folders of them, or recipes; oldest first. Labels are their names, or --label."
+        ),
     ],
     label: Annotated[
         list[str] | None, typer.Option("--label", help="Name of a report, such as its commit; one for each, in order.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write a page with curves and a table here.")] = None,
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Show size, scores, metrics, instructions and times of a recipe's files over several reports."""
+    """Compare the reports of a recipe over time.
+
+    Size, scores, metrics, instructions and times of each file in each report.
+    """
     from pipeline.atomic import write_text
+    from pipeline.planning import places
     from pipeline.report import baseline
     from pipeline.report import history as histories
 
     labels = label or _labels(reports)
     if len(labels) != len(reports) or len(set(labels)) < len(labels):
         raise InputError(f"--label names each report once: there are {len(reports)} reports, and labels {labels}.")
-    read = {name: baseline.read(file) for name, file in zip(labels, reports, strict=True)}
+    read = {name: baseline.read(places.report(file, build)) for name, file in zip(labels, reports, strict=True)}
     found = histories.rows(read)
     recipe = next(iter(read.values())).recipe["name"]
     if out is not None:

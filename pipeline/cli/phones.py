@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, GateFailed, InputError
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 
 def devices(as_json: AsJson = False) -> None:
-    """List the devices of the tables, and the phones that are attached."""
+    """List devices and attached phones."""
     from pipeline.devices import adb, iphone
     from pipeline.devices.table import all_devices
 
     rows = all_devices()
-    phones, problem = _listed(adb.attached)
+    with adb.borrowed_server():
+        phones, problem = _listed(adb.attached)
     iphones, iphones_problem = _listed(iphone.attached)
     document: dict[str, Any] = {
         "devices": {name: row.model_dump(mode="json") for name, row in rows.items()},
@@ -93,13 +95,13 @@ def benchmark(
     from pipeline import formats
     from pipeline.devices.reach import reach
     from pipeline.devices.table import find_device
+    from pipeline.planning import places
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
-    from pipeline.recipe.loading import read_recipe
     from pipeline.ship import phones
     from pipeline.text.bundled import everyday_sentences
 
-    parsed, file = read_recipe(recipe)
+    parsed, file = places.recipe(recipe, build)
     row = find_device(device)
     backends = [name for name in formats.NAMES if row.app_system in formats.get(name).APPS]
     targets = [one for one in choose_targets(parsed, target or []) if one.backend in backends]
@@ -190,10 +192,10 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
     from pipeline.devices.adb import AndroidPhone
     from pipeline.devices.table import find_device
     from pipeline.formats import signature
-    from pipeline.recipe.loading import read_recipe
+    from pipeline.planning import places
     from pipeline.ship import plain as runners
 
-    parsed, _ = read_recipe(recipe)
+    parsed, _ = places.recipe(recipe, build)
     row = find_device(device)
     if row.transport != "adb":
         raise InputError(f"--plain is for Android phones, and {device} is reached by {row.transport}.")
@@ -248,14 +250,17 @@ def import_record(
     throttled: Annotated[
         bool, typer.Option("--allow-throttled", help="Also of a phone that was hot enough to slow down.")
     ] = False,
-    build: Annotated[Path, typer.Option("--build", help="Folder for artifacts.")] = Path("build"),
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Take latency records that somebody else's phone wrote, of files that lie in the build folder."""
-    from pipeline.recipe.loading import read_recipe
+    """Take latency records from somebody else's phone.
+
+    Of files that lie in the build folder.
+    """
+    from pipeline.planning import places
     from pipeline.ship import phones
 
-    parsed, _ = read_recipe(recipe)
+    parsed, _ = places.recipe(recipe, build)
     found = [phones.take(parsed, build, one, device, throttled=throttled) for one in record]
     folder = build / parsed.name / f"benchmark-{device}"
     document = {"device": device, "folder": str(folder), "targets": [one.target for one in found]}

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder, RecipeName
 from pipeline.cli.progress import Progress
 from pipeline.errors import InputError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pipeline.quantize.sensitivity import Sensitivity
 
 _SHOWN = 12
-RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
-BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
 
 
 def ranges(
@@ -29,15 +28,18 @@ def ranges(
     scheme: Annotated[
         str | None, typer.Option("--scheme", help="Only the checkpoint of this scheme; by default all that are made.")
     ] = None,
-    build: BuildFolder = Path("build"),
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Show what calibration found for each linear: outliers, SmoothQuant scales, ranges, and errors."""
+    """Show what calibration found in each linear layer.
+
+    Outliers, SmoothQuant scales, ranges, and errors.
+    """
+    from pipeline.planning import places
     from pipeline.quantize import checkpoint as quantised
     from pipeline.quantize import costs
-    from pipeline.recipe.loading import read_recipe
 
-    parsed, _ = read_recipe(recipe)
+    parsed, _ = places.recipe(recipe, build)
     folder = build / parsed.name
     made = costs.checkpoints(folder, parsed.quantize)
     if scheme is not None and scheme not in made:
@@ -104,21 +106,24 @@ def sensitivity(
         float, typer.Option("--extra", help="What the policy may add to the file, as a share of it.", min=0.0, max=1.0)
     ] = 0.05,
     length: Annotated[int, typer.Option("--length", help="Tokens at which files are tried and timed.", min=8)] = 64,
-    build: BuildFolder = Path("build"),
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Find out what each linear costs at 4 bits in the real runtime, and write a policy; goes on where it stopped."""
+    """Measure which linear layers need 8 bits, and write a policy.
+
+    Each is tried at 4 bits in the real runtime; a stopped study goes on where it stopped.
+    """
     from pipeline.atomic import write_text
     from pipeline.convert.private_log import private_log
     from pipeline.convert.targets import choose_targets
     from pipeline.execution.worker import Worker
+    from pipeline.planning import places
     from pipeline.planning import run as running
     from pipeline.planning.build import Request
     from pipeline.quantize import sensitivity as studies
-    from pipeline.recipe.loading import read_recipe
     from pipeline.schemes import SCHEMES
 
-    parsed, file = read_recipe(recipe)
+    parsed, file = places.recipe(recipe, build)
     (chosen, *others) = choose_targets(parsed, [target])
     if others or SCHEMES[chosen.scheme].weights != "int4":
         raise InputError(f"--target {target} is to name one file of int4, such as {chosen.backend}:int4_dynamic.")

@@ -9,6 +9,7 @@ import typer
 
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
+from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 app = typer.Typer(help="Make keys that sign models, and show them.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -47,20 +48,20 @@ def _show_key(public: Path, as_json: bool, said: str) -> None:
 
 
 def hand_in(
-    records: Annotated[
-        Path, typer.Argument(help="Folder of a phone's records, such as build/minilm/benchmark-pixel-8.")
-    ],
+    records: Annotated[Path, typer.Argument(help="Folder of a phone's records, such as minilm/benchmark-pixel-8.")],
     name: Annotated[str, typer.Option("--as", help="WHO/DEVICE: your name on GitHub, and a name for the phone.")],
     key: Annotated[Path, typer.Option("--key", help="File with your private key; `signing-key new` makes one.")],
     into: Annotated[Path, typer.Option("--into", help="Folder of contributions, in a clone.")] = Path(
         "benchmarks/devices"
     ),
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a phone's latency records into the table of everybody's phones, signed by you."""
+    """Sign your phone's latency records for the public table."""
+    from pipeline.planning import places
     from pipeline.ship import contribution
 
-    found = contribution.hand_in(records, name, key, into)
+    found = contribution.hand_in(places.below(records, build), name, key, into)
     text = f"{len(found)} records signed as {name}; send {into / name} and the key.pub beside it"
     documents.show(as_json, {"name": name, "files": [str(one) for one in found]}, partial(tables.say, text))
 
@@ -70,14 +71,19 @@ def verify_signature(
         Path, typer.Argument(help="A shipped model, an app's folder of models, or a bundle that `push` wrote.")
     ],
     key: Annotated[list[Path], typer.Option("--key", help="File with a public key to trust; may be repeated.")],
+    build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a trusted key signed a folder and that it is unchanged; exit with 1 if not, as a release app would."""
+    """Check who signed a folder, and that it is unchanged.
+
+    Exits with 1 if no trusted key did, or if a file was changed since, as a release app would refuse it.
+    """
+    from pipeline.planning import places
     from pipeline.trust import signing
 
     keys = [signing.read_public_key(path) for path in key]
     rows: list[dict[str, object]] = []
-    for place, name, ignored in _folders(folder):
+    for place, name, ignored in _folders(places.below(folder, build)):
         try:
             signed = signing.verify(place, keys, name=name, ignored=ignored)
         except signing.SignatureRefused as error:

@@ -13,7 +13,8 @@ from pipeline.cli.inventory import ReadyRecipe
 from pipeline.cli.texts import plain, shortened
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
-from pipeline.convert.model import UNPROMPTED, NearText, Prediction
+from pipeline.convert.model import UNPROMPTED, Prediction
+from pipeline.convert.predicting import Answer
 from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
@@ -154,27 +155,34 @@ _KEPT: Mapping[str, Callable[[Parity], str | None]] = {
 """Measures over the verification texts that tell a user more than decibels, by the title of their column."""
 
 
-def print_zero_shot(texts: Sequence[str], found: Sequence[Mapping[str, float]]) -> None:
-    """Print the probability of each label of one's own for each text."""
-    for text, scores in zip(texts, found, strict=True):
-        say(shortened(text))
-        for label, share in scores.items():
-            say(f"  {share:6.1%}  {shortened(label)}")
+def print_answers(answers: Sequence[Answer], *, first: bool = True) -> None:
+    """Print a model's answer to each text, with the nearest candidates of an embedding.
 
-
-def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
-    """Print the model's prediction for each text, and the nearest candidates of each."""
-    for number, prediction in enumerate(predictions):
-        say(shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
-        if prediction.truncated:
-            say(f"  truncated: only the first {prediction.tokens} tokens were read, the most that the file takes")
-        for line in _prediction_lines(prediction):
+    Args:
+        answers: of one batch.
+        first: whether they are the first of their kind, so that a note on all of them belongs here.
+    """
+    for answer in answers:
+        found = answer.prediction or answer.scores
+        assert found is not None
+        second = answer.prediction.second if answer.prediction else None
+        say(shortened(f"{answer.text}{' | ' + second if second else ''}"))
+        if found.truncated:
+            say(f"  truncated: only the first {found.tokens} tokens were read, the most that the file takes")
+        for line in _answer_lines(answer):
             say(f"  {line}")
-        for neighbour in neighbours[number] if neighbours else ():
-            say(f"  {neighbour.cosine:6.3f}  {shortened(neighbour.text)}")
-    unprompted = next((one.unprompted for one in predictions if one.unprompted), ())
-    if unprompted:
+    unprompted = next((one.prediction.unprompted for one in answers if one.prediction), ())
+    if first and unprompted:
         say(f"{UNPROMPTED} {', '.join(unprompted)}: choose one with --prompt")
+
+
+def _answer_lines(answer: Answer) -> Iterator[str]:
+    if answer.prediction is not None:
+        yield from _prediction_lines(answer.prediction)
+    for label, share in (answer.scores or {}).items():
+        yield f"{share:6.1%}  {shortened(label)}"
+    for neighbour in answer.near or ():
+        yield f"{neighbour.cosine:6.3f}  {shortened(neighbour.text)}"
 
 
 def _prediction_lines(prediction: Prediction) -> Iterator[str]:

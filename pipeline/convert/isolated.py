@@ -12,7 +12,15 @@ from typing import Literal, Self, overload
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.convert import zero_shot
-from pipeline.convert.model import Model, Prediction, model_folder, open_checked, warn_unprompted
+from pipeline.convert.model import (
+    LabelScores,
+    Model,
+    Prediction,
+    model_folder,
+    open_checked,
+    text_pairs,
+    warn_unprompted,
+)
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.formats import signature
@@ -57,19 +65,22 @@ class IsolatedModel:
             self._end(keep_log=self._named_in(error))
             raise
 
-    def predict(self, texts: Sequence[str | tuple[str, str]], prompt: str | None = None) -> list[Prediction]:
+    def predict(
+        self, texts: str | Sequence[str | tuple[str, str]], second: str | None = None, *, prompt: str | None = None
+    ) -> list[Prediction]:
         """Encode, run and post-process texts or pairs, see `Model.predict`.
 
         Raises:
-            InputError: a text without any character, or the model has no such prompt.
+            InputError: a text without any character, no text or pair at all, or the model has no such prompt.
             WorkerDied: the runtime crashed or hung.
         """
+        rows = text_pairs(texts, second)
         warn_unprompted(self.signature, prompt)
-        return self._worker.call(_predict, list(texts), prompt)
+        return self._worker.call(_predict, rows, prompt)
 
     def zero_shot(
         self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE, *, multi_label: bool = False
-    ) -> dict[str, float]:
+    ) -> LabelScores:
         """Return the probability of labels of one's own, see `Model.zero_shot`.
 
         Raises:
@@ -199,11 +210,11 @@ def _open(folder: Path, threads: int) -> None:
     _model = open_checked(folder, threads=threads)
 
 
-def _predict(texts: Sequence[str | tuple[str, str]], prompt: str | None) -> list[Prediction]:
+def _predict(rows: Sequence[tuple[str, str | None]], prompt: str | None) -> list[Prediction]:
     assert _model is not None
-    return _model.predict(texts, prompt)
+    return _model.predict([first if second is None else (first, second) for first, second in rows], prompt=prompt)
 
 
-def _zero_shot(text: str, labels: Sequence[str], template: str, *, multi_label: bool) -> dict[str, float]:
+def _zero_shot(text: str, labels: Sequence[str], template: str, *, multi_label: bool) -> LabelScores:
     assert _model is not None
     return _model.zero_shot(text, labels, template, multi_label=multi_label)

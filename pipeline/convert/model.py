@@ -2,8 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,11 +19,11 @@ from pipeline.formats import Evaluator, signature
 from pipeline.formats.signature import Function, Signature
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
-from pipeline.text.bundled import everyday_sentences
 from pipeline.text.encoding import Encoder, Row
 
 UNPROMPTED = "embedded without a prompt, and the model has"
 """Begins a sentence that goes on with the prompts' names."""
+_SHOWN_MODELS = 8
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Prediction:
     """The numbers of a regression with several, by name."""
     unprompted: tuple[str, ...] = ()
     """Names of the model's prompts, if it has some and the text was embedded without one."""
+
+
+class LabelScores(dict[str, float]):
+    """The probability of each label of one's own for a text, the most probable first."""
+
+    tokens: int = 0
+    """Tokens of the longest row after truncation: the text beside a label's sentence."""
+    truncated: bool = False
+    """Whether the text was cut to the file's longest sequence length."""
 
 
 class Model:
@@ -123,37 +133,47 @@ class Model:
     def _names(self, function: Function) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in function.inputs)
 
-    def predict(self, texts: Sequence[str | tuple[str, str]], prompt: str | None = None) -> list[Prediction]:
+    def predict(
+        self, texts: str | Sequence[str | tuple[str, str]], second: str | None = None, *, prompt: str | None = None
+    ) -> list[Prediction]:
         """Encode, run and post-process texts or pairs; those beyond the file's longest length are truncated.
 
+        `predict(text)` and `predict(first, second)` take one text or one pair, and return a list of one.
+
         Args:
-            texts: texts, or pairs of texts.
+            texts: texts, or pairs of texts; or one text.
+            second: the second text of a pair whose first is `texts`.
             prompt: name of one of `signature.prompts`, whose text is put before each text; None for the model's default
                 prompt, an empty name for none.
 
         Raises:
-            InputError: a text without any character, or the model has no such prompt.
+            InputError: a text without any character, no text or pair at all, or the model has no such prompt.
         """
+        rows = text_pairs(texts, second)
         warn_unprompted(self.signature, prompt)
         before = self.signature.wanted.text(prompt)
-        return [self._predict(before, *((text, None) if isinstance(text, str) else text)) for text in texts]
+        return [self._predict(before, first, other) for first, other in rows]
 
     def zero_shot(
         self, text: str, labels: Sequence[str], template: str = zero_shot.TEMPLATE, *, multi_label: bool = False
-    ) -> dict[str, float]:
+    ) -> LabelScores:
         """Return the probability of labels of one's own, the most probable first; see `convert.zero_shot`.
 
         Raises:
             InputError: the text, the labels or the template are empty, or the model is none of inference.
         """
-        return zero_shot.scores(
-            self.signature,
-            lambda *pair: self._predict("", *pair).vector,
-            text,
-            labels,
-            template,
-            multi_label=multi_label,
+        pairs: list[Prediction] = []
+
+        def logits_of(premise: str, hypothesis: str) -> NDArray[np.float32]:
+            pairs.append(self._predict("", premise, hypothesis))
+            return pairs[-1].vector
+
+        found = LabelScores(
+            zero_shot.scores(self.signature, logits_of, text, labels, template, multi_label=multi_label)
         )
+        found.tokens = max(one.tokens for one in pairs)
+        found.truncated = any(one.truncated for one in pairs)
+        return found
 
     def _predict(self, prompt: str, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
@@ -236,6 +256,28 @@ class Model:
         self.close()
 
 
+def text_pairs(texts: str | Sequence[str | tuple[str, str]], second: str | None) -> list[tuple[str, str | None]]:
+    """Return what `predict` was given as pairs; a single text's second is None.
+
+    Raises:
+        InputError: it is neither texts nor pairs.
+    """
+    if isinstance(texts, str):
+        return [(texts, second)]
+    if second is not None:
+        raise InputError(
+            "predict(first, second) takes one pair of texts, and its first is a list; give several pairs as "
+            "predict([(first, second), …]), and a prompt by its name: predict(texts, prompt='query')."
+        )
+    rows: list[tuple[str, str | None]] = []
+    for one in texts:
+        pair = (one, None) if isinstance(one, str) else tuple(one)
+        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], str | None):
+            raise InputError(f"predict takes texts, or pairs of texts, and got {one!r:.100}.")
+        rows.append((pair[0], pair[1]))
+    return rows
+
+
 def warn_unprompted(signature: Signature, prompt: str | None) -> None:
     """Warn if texts are going to be embedded without a prompt by a model that has some; Python says it once a line.
 
@@ -271,9 +313,7 @@ def model_folder(path: Path, head: str | None = None) -> Path:
     """
     # Those of `os.path` answer False for a name that no file system takes; those of `Path` raise.
     if not os.path.exists(path):
-        raise InputError(
-            f"{path} {no_file(path)}; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
-        )
+        raise InputError(f"{path} {no_file(path)}; {_models_near(path)}.")
     if path.name == signature.HEADS and os.path.isfile(path.parent / signature.SIGNATURE):
         heads = ", ".join(signature.head_folders(path.parent))
         raise InputError(f"{path} holds heads ({heads}); name one: {path.parent} with --head NAME, or {path}/NAME.")
@@ -285,130 +325,26 @@ def model_folder(path: Path, head: str | None = None) -> Path:
     )
 
 
+def models_in(folder: Path) -> Iterator[Path]:
+    """Yield the model folders of the targets in a recipe's folder."""
+    for place in sorted(folder.glob("*/model")):
+        if os.path.isfile(place / signature.SIGNATURE):
+            yield place
+
+
+def _models_near(path: Path) -> str:
+    """Say which models lie in the nearest folder above a path that leads nowhere."""
+    above = next((one for one in path.parents if os.path.isdir(one)), Path())
+    found = [one for one in (above, above / "model") if os.path.isfile(one / signature.SIGNATURE)]
+    found += list(islice(models_in(above), _SHOWN_MODELS))
+    if found:
+        return f"there are: {', '.join(map(str, found))}"
+    return f"`pocketbert run` makes models, each a folder with {signature.SIGNATURE}"
+
+
 def _head_folder(model: Path, head: str) -> Path:
     folders = signature.head_folders(model)
     if head not in folders:
         exist = f"there are: {', '.join(folders)}" if folders else "it has none but the student's own"
         raise InputError(f"{model} has no head {head!r}; {exist}. A recipe names heads in [heads.NAME].")
     return folders[head]
-
-
-# --- predict, with the texts near an embedding -----------------------------------------------------------------------
-
-
-_LARGEST_CANDIDATES_BYTES = 1 << 26
-"""A million lines of sixty characters take an hour."""
-_SHELL_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Where a shell's `<(command)` and `/dev/stdin` are."""
-
-
-@dataclass(frozen=True)
-class NearText:
-    """A candidate and the cosine of its embedding to a text's."""
-
-    text: str
-    cosine: float
-
-
-def read_candidates(file: Path) -> list[str]:
-    """Return the lines of a file that hold anything.
-
-    Raises:
-        InputError: the file is absent, no regular file, too large, not UTF-8, or empty.
-    """
-    try:
-        # Editors on Windows begin a file with a byte order mark, which is no part of its first line.
-        text = _read_limited(file).decode("utf-8-sig")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}" if os.path.exists(file) else no_file(file)
-        raise InputError(f"{file} {why}; name a text file with a candidate a line.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text.") from error
-    if not lines:
-        raise InputError(f"{file} has no line of text; give one candidate a line.")
-    return lines
-
-
-def _read_limited(file: Path) -> bytes:
-    """Read a file of texts. A named pipe would be waited for, and a device never ends; a shell's own pipes do."""
-    if os.path.exists(file) and not os.path.isfile(file) and not str(file).startswith(_SHELL_PIPES):
-        raise InputError(f"{file} {no_file(file)}; name a text file with a candidate a line.")
-    with file.open("rb") as handle:
-        content = handle.read(_LARGEST_CANDIDATES_BYTES + 1)
-    if len(content) > _LARGEST_CANDIDATES_BYTES:
-        raise InputError(
-            f"{file} has more than {_LARGEST_CANDIDATES_BYTES / 1e6:.0f} MB, and each line is a text to be run; "
-            "name a smaller file."
-        )
-    return content
-
-
-def predict_file(
-    file: Path,
-    texts: Sequence[str | tuple[str, str]],
-    among: Sequence[str] | None,
-    *,
-    prompt: str | None,
-    top: int,
-    threads: int,
-    head: str | None = None,
-) -> tuple[list[Prediction], list[list[NearText]] | None]:
-    """Load a model, predict, and for embeddings look for near texts: the work of `pocketbert predict`, in a worker.
-
-    Raises:
-        PipelineError: see `pipeline.load` and `Model.predict`.
-        InputError: candidates were given, and the model gives no embeddings.
-    """
-    model = load(file, threads=threads, head=head)
-    predictions = model.predict(texts, prompt)
-    if model.signature.output_kind == "embedding":
-        return predictions, nearest(model, predictions, among or everyday_sentences(), prompt=prompt, top=top)
-    if among:
-        raise InputError(
-            f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."
-        )
-    return predictions, None
-
-
-def classify_file(
-    file: Path,
-    texts: Sequence[str],
-    labels: Sequence[str],
-    template: str | None,
-    *,
-    multi_label: bool,
-    threads: int,
-    head: str | None = None,
-) -> list[dict[str, float]]:
-    """Load a model and classify texts by labels of one's own: the work of `pocketbert predict --labels`, in a worker.
-
-    Raises:
-        PipelineError: see `pipeline.load` and `Model.zero_shot`.
-    """
-    with load(file, threads=threads, head=head) as model:
-        wanted = zero_shot.TEMPLATE if template is None else template
-        return [model.zero_shot(text, labels, wanted, multi_label=multi_label) for text in texts]
-
-
-def nearest(
-    model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, prompt: str | None, top: int
-) -> list[list[NearText]]:
-    """Return the nearest candidates of each prediction, best first.
-
-    Args:
-        model: gave the predictions.
-        predictions: of the texts that are searched for.
-        texts: the candidates.
-        prompt: of the predictions; if it has a name, candidates get the model's prompt for documents.
-        top: number of candidates.
-    """
-    vectors = np.stack(
-        [one.vector for one in model.predict(texts, model.signature.document_prompt if prompt else prompt)]
-    )
-    result = []
-    for prediction in predictions:
-        cosines = np.nan_to_num(measures.cosine(vectors, np.broadcast_to(prediction.vector, vectors.shape)))
-        best = np.argsort(-cosines)[:top]
-        result.append([NearText(texts[number], float(cosines[number])) for number in best])
-    return result

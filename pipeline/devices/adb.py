@@ -8,8 +8,10 @@ which the app may use what others put there, only when it makes that folder for 
 `PrepareAppDirFromRoot`).
 """
 
+import contextlib
 import re
 import shlex
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from pipeline.devices.transport import DeviceError, Tell
 
 APP = "pocketbert.app"
 _ACTIVITY = f"{APP}/.MainActivity"
-_SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S, _SETTLE_S = 20.0, 10.0, 600.0, 20.0, 0.2
+_SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S, _SETTLE_S, _KNOCK_S = 20.0, 10.0, 600.0, 20.0, 0.2, 1.0
 _COPY_BYTES_PER_S = 10_000_000
 """Slower than any phone's storage: how long a copy on the phone may take."""
 TEMPORARY = "/data/local/tmp"
@@ -38,6 +40,26 @@ _STATES = {
     "authorizing": "is still asking whether it trusts this computer: unlock it and tap Allow",
 }
 _Found = TypeVar("_Found")
+
+
+@contextmanager
+def borrowed_server() -> Iterator[None]:
+    """End the adb server at the end of the block, unless one ran before: listing phones leaves no daemon behind."""
+    from adbutils import AdbClient
+    from adbutils.errors import AdbError
+
+    client = AdbClient(socket_timeout=_SHELL_S)
+    try:
+        socket.create_connection((client.host, client.port), _KNOCK_S).close()
+        ran = True
+    except OSError:
+        ran = False
+    try:
+        yield
+    finally:
+        if not ran:
+            with contextlib.suppress(AdbError, OSError):
+                client.server_kill()
 
 
 def attached() -> list[AttachedPhone]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from pipeline.artifact import Artifact, Manifest, Spec, digest_of
 from pipeline.errors import ArtifactError
 from pipeline.execution.node import External, Graph, Node, resolve
+from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
 
 _PATIENCE_SECONDS = 0.5
@@ -107,8 +108,14 @@ class Outcome:
         return self.artifact(self.graph.at(recipe, place))
 
 
-def plan(graph: Graph, store: Store) -> Outcome:
-    """Return the expected outcome of a graph: for each node, whether it would be made and why. Nothing is written."""
+def plan(graph: Graph, store: Store, pace: Pace | None = None) -> Outcome:
+    """Return the expected outcome of a graph: for each node, whether it would be made and why. Nothing is written.
+
+    Args:
+        graph: the nodes.
+        store: the artifacts that exist.
+        pace: corrects the estimated seconds; None leaves them.
+    """
     outcome = Outcome(graph)
     for identity, node in graph.nodes.items():
         spec = spec_of(node, outcome.artifacts)
@@ -121,7 +128,7 @@ def plan(graph: Graph, store: Store) -> Outcome:
             store.build / graph.place(node),
             found is None,
             "" if found else _reason(node, spec, outcome, store),
-            0.0 if found else estimate.seconds,
+            0.0 if found else pace.seconds(node) if pace else estimate.seconds,
             0 if found else estimate.disk_bytes,
             found,
             spec.key if spec else None,
@@ -130,8 +137,15 @@ def plan(graph: Graph, store: Store) -> Outcome:
     return outcome
 
 
-def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress) -> Outcome:
+def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress, pace: Pace | None = None) -> Outcome:
     """Make every node of a graph without a finished artifact, as many in parallel as the executor has room for.
+
+    Args:
+        graph: the nodes.
+        store: the artifacts that exist, and where new ones go.
+        executor: runs the nodes.
+        progress: called when nodes begin and finish.
+        pace: takes down what the nodes took; None where they run on other machines than this.
 
     Raises:
         BaseException: the first error of any node. Nodes that run beside it finish first, unless it is Ctrl-C.
@@ -145,6 +159,8 @@ def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress
     finally:
         run.let_go()
         executor.close()
+        if pace:
+            pace.record(run.took)
     return run.outcome
 
 
@@ -161,6 +177,10 @@ class _Run:
         self._held: dict[str, ExitStack] = {}
         self._noted: set[str] = set()
         self._urgency = graph.urgency()
+        self.took: list[tuple[Node, float]] = []
+        """The nodes that were made from their beginning, with the seconds that each took."""
+        self._continued: set[str] = set()
+        """Keys of nodes that go on where a stopped run was, which says little of their time."""
 
     def go(self) -> None:
         """Make all nodes.
@@ -272,7 +292,10 @@ class _Run:
             label: one.path if isinstance(one, External) else self.outcome.artifacts[one.identity].path
             for label, one in node.inputs.items()
         }
-        arguments = resolve(node.arguments, inputs, self._store.scratch(spec.key), log)
+        scratch = self._store.scratch(spec.key)
+        if scratch.exists():
+            self._continued.add(spec.key)
+        arguments = resolve(node.arguments, inputs, scratch, log)
         job = Job(name, self._store.place(spec.key), spec, node.function, arguments, node, log)
 
         def tell(what: str, fraction: float) -> None:
@@ -290,7 +313,10 @@ class _Run:
             raise
         finally:
             self._release(spec)
-        step = Step(self._graph.name(node), Path(), True, reason, time.perf_counter() - began, 0)
+        seconds = time.perf_counter() - began
+        if spec.key not in self._continued:
+            self.took.append((node, seconds))
+        step = Step(self._graph.name(node), Path(), True, reason, seconds, 0)
         self._take(node, Artifact(self._store.place(spec.key), manifest), step, spec)
 
     def _take(self, node: Node, found: Artifact, step: Step, spec: Spec) -> None:

@@ -52,6 +52,10 @@ class Estimate:
     seconds: float
     disk_bytes: int
     memory_bytes: int = 1_500_000_000
+    kind: str = ""
+    """What work of the stage it is, such as a format with a scheme, where that decides the time."""
+    size_bytes: int = 0
+    """Size of the checkpoint that is worked on."""
 
 
 @dataclass(frozen=True, eq=False)

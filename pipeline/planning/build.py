@@ -5,6 +5,7 @@ Torch is imported only if a compression stage of the recipe has no finished arti
 The recipes named in `[beside]` and the recipes that this one depends on are further roots of the same graph.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -211,7 +212,7 @@ def _student(branch: Branch) -> Node:
         tools=versions("transformers", "tokenizers", "torch"),
         function=make_student,
         arguments=(Input("source"), recipe.task, params["published"], calibration),
-        estimate=Estimate(10, end.source.weights_bytes),
+        estimate=_estimate(branch, 10),
         inexact_files=(golden.GOLDEN,),
     )
 
@@ -239,7 +240,7 @@ def _other_head(branch: Branch, main: Node) -> Node:
         tools=main.tools,
         function=other_head.make,
         arguments=(Input("student"), branch.head, Input("source"), recipe.task, params["published"]),
-        estimate=Estimate(12, end.source.weights_bytes),
+        estimate=_estimate(branch, 12),
         inexact_files=(golden.GOLDEN,),
     )
     return _placed(branch, node)
@@ -273,7 +274,7 @@ def reference_node(
         tools=versions("torch", "transformers"),
         function=make_reference,
         arguments=(Input("student"), recipe.task, datasets, length, exempt),
-        estimate=Estimate(30, 10_000_000),
+        estimate=Estimate(30, 10_000_000, size_bytes=laid_out.estimate.size_bytes),
         inexact_files=(reference.OUTPUTS,),
     )
 
@@ -318,10 +319,15 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
         tools=versions(*quantize.DISTRIBUTIONS),
         function=quantize.make,
         arguments=(Input("student"), recipe.task, scheme, section, eight, files.texts),
-        estimate=Estimate(25, files.branch.end.source.weights_bytes),
+        estimate=_estimate(files.branch, _quantise_seconds(files.branch, scheme), kind=scheme),
     )
     settings_of_training = quantize.trained(scheme, section)
     return node if settings_of_training is None else _train_quantised(files, node, scheme, settings_of_training)
+
+
+def _quantise_seconds(branch: Branch, scheme: str) -> float:
+    """Estimate the seconds of a calibration; to choose each number on text takes ten times as long as ranges do."""
+    return 10.0 + (240.0 if SCHEMES[scheme].chosen else 15.0) * branch.end.source.weights_bytes / 90e6
 
 
 def _eight_bits(files: _Files, section: QuantizeSection) -> tuple[str, ...]:
@@ -360,7 +366,7 @@ def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: Quan
         tools=versions(*quantize.DISTRIBUTIONS, "accelerate"),
         function=quantize.train,
         arguments=(Input("student"), Input("quantised"), recipe.task, scheme, settings, texts, Scratch()),
-        estimate=Estimate(1500, files.branch.end.source.weights_bytes),
+        estimate=_estimate(files.branch, 1500, kind=scheme),
         needs="machine",
     )
 
@@ -403,8 +409,10 @@ def _convert(files: _Files, target: Target) -> Node:
         arguments=arguments,
         estimate=Estimate(
             _convert_seconds(weights, target, made_from_base="base" in inputs) * (1 + len(sources)),
-            int(weights / 4 * SCHEMES[target.scheme].weight_bytes),
+            _file_bytes(files, target),
             2_000_000_000 + 4 * weights,
+            f"{target} of its base" if "base" in inputs else str(target),
+            weights,
         ),
         worker=f"convert-{target.backend}",
         after=files.first,
@@ -454,8 +462,27 @@ def opened(folder: Path) -> Artifact:
 
 
 def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> float:
-    """Estimate the seconds of a conversion, in proportion to the time measured for MiniLM (90 MB of weights)."""
-    return (3.0 if made_from_base else formats.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
+    """Estimate the seconds of a conversion, from the time measured for MiniLM (90 MB of weights).
+
+    Half of it is the toolchain's start and the graph, which the smallest student has as well.
+    """
+    return (3.0 if made_from_base else formats.get(target.backend).CONVERT_SECONDS) * (0.5 + 0.5 * weights / 90e6)
+
+
+def _file_bytes(files: _Files, target: Target) -> int:
+    """Estimate the size of a converted file."""
+    source = files.branch.end.source
+    sizes = [(shape, math.prod(shape)) for shape in source.tensor_shapes().values()]
+    rows = source.config.get("vocab_size")
+    table = max((size for shape, size in sizes if len(shape) == 2 and shape[0] == rows), default=0)
+    bits = files.recipe.quantize.table_bits if files.recipe.quantize else QuantizeSection().table_bits
+    return SCHEMES[target.scheme].file_bytes(table, sum(size for _, size in sizes) - table, bits)
+
+
+def _estimate(branch: Branch, seconds: float, *, kind: str = "") -> Estimate:
+    """Return the estimate of a node that writes a checkpoint."""
+    weights = branch.end.source.weights_bytes
+    return Estimate(seconds, weights, kind=kind, size_bytes=weights)
 
 
 def _metric_versions(branch: Branch) -> dict[str, int]:
@@ -542,7 +569,12 @@ def _verify(files: _Files, target: Target) -> Node:
                 for name, of_head in heads.items()
             ],
         ),
-        estimate=Estimate(20 * (1 + len(heads)), 200_000),
+        estimate=Estimate(
+            20 * (1 + len(heads)),
+            200_000,
+            kind=f"{target} thorough" if files.thorough else str(target),
+            size_bytes=files.branch.end.source.weights_bytes,
+        ),
         worker=f"verify-{target.backend}",
         threads=1,
         when_it_dies=record_crash,
@@ -626,7 +658,7 @@ def _benchmark(request: Request, every: Sequence[_Files]) -> Node:
         tools=versions("torch", *(formats.get(name).DISTRIBUTIONS[0] for name in used)),
         function=time_files,
         arguments=(Input("student"), variants, lengths, texts, threads, section, Log()),
-        estimate=Estimate(seconds, 3_000_000),
+        estimate=Estimate(seconds, 3_000_000, size_bytes=own.student.estimate.size_bytes),
         needs="quiet",
         worker="benchmark",
     )

@@ -290,9 +290,14 @@ def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
         tools=versions("safetensors", "transformers", "tokenizers", "torch"),
         function=assemble.make,
         arguments=(Input("source"), task.name, section),
-        estimate=Estimate(15, begun.source.weights_bytes),
+        estimate=_estimate(begun, 15),
     )
     return Checkpoint(assemble.expected(begun.source, task, section), node)
+
+
+def _estimate(begun: Checkpoint, seconds: float) -> Estimate:
+    weights = begun.source.weights_bytes
+    return Estimate(seconds, weights, size_bytes=weights)
 
 
 def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, tries: bool) -> Checkpoint:
@@ -310,7 +315,7 @@ def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, 
         tools=versions(*train.DISTRIBUTIONS),
         function=train_checkpoint,
         arguments=(recipe, file, Input("source"), Scratch()),
-        estimate=Estimate(600, begun.source.weights_bytes),
+        estimate=_estimate(begun, 600),
         needs="machine",
     )
     after = finished.find(node, begun.source)
@@ -364,7 +369,7 @@ def _compress(
         tools=versions(*work.distributions),
         function=work.make,
         arguments=work.arguments,
-        estimate=Estimate(work.seconds, begun.source.weights_bytes),
+        estimate=_estimate(begun, work.seconds),
         needs="machine" if work.trains else "core",
     )
     after = finished.find(node, begun.source)

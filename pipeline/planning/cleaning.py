@@ -13,6 +13,7 @@ from pipeline.atomic import remove
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, shown_by, views
 from pipeline.formats.signature import HEADS
+from pipeline.planning.places import LINK
 from pipeline.schemes import BACKENDS, SCHEMES
 
 _LOGS = "logs"
@@ -212,7 +213,8 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
     inside = sorted(folder.iterdir())
     named = {path.name for path in inside if _is_view(path, build) or _is_artifact(path)}
     for path in inside:
-        if path.is_symlink():
+        to_recipe = top and path.name == LINK and path.is_symlink()
+        if path.is_symlink() and not to_recipe:
             if not _is_view(path, build):
                 found.kept.append(path)
             elif Path(os.readlink(path)).name in held:
@@ -223,7 +225,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
             _look_at_logs(path, named, found)
         elif _is_artifact(path) and not path.name.startswith("."):
             _look_at_artifact(path, held, found)
-        elif top and _is_of_trials(path):
+        elif to_recipe or (top and _is_of_trials(path)):
             found.ours.append(path)
         elif top and (below := _folders_below(path, build)) is not None:
             for inner in below:

@@ -9,7 +9,9 @@ from pipeline.execution import store as stores
 from pipeline.execution.executor import Executor, Outcome, Progress
 from pipeline.execution.local import Local
 from pipeline.execution.node import Graph
+from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
+from pipeline.planning import places
 from pipeline.planning.build import Request, build
 from pipeline.verify import stage as verify
 
@@ -22,7 +24,7 @@ def plan(request: Request, folder: Path) -> Outcome:
         folder: the build folder.
     """
     store = Store(folder)
-    return execution.plan(build(request, store), store)
+    return execution.plan(build(request, store), store, Pace())
 
 
 def run(request: Request, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
@@ -37,7 +39,11 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
     Raises:
         PipelineError: the first node's error; artifacts finished by then stay.
     """
-    return carry_out(build(request, Store(folder)), folder, progress, executor)
+    graph = build(request, Store(folder))
+    try:
+        return carry_out(graph, folder, progress, executor)
+    finally:
+        places.remember(request.recipe, request.file, folder)
 
 
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
@@ -47,7 +53,8 @@ def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor
         for place in graph.views:
             store.check_place(folder / place)
         _tell_of_old_folders(graph, folder, progress)
-        outcome = execution.carry_out(graph, store, executor or Local(), progress)
+        pace = None if executor else Pace()
+        outcome = execution.carry_out(graph, store, executor or Local(), progress, pace)
         removed = store.evict(limit_bytes=limit)
     if removed:
         progress.note(f"the store was beyond its limit of {limit / 1e9:g} GB; removed {len(removed)} unused artifacts")

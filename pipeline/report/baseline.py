@@ -17,7 +17,7 @@ def read(file: Path) -> Report:
         InputError: there is none, it is no report, or one that another version of PocketBERT wrote.
     """
     if not os.path.isfile(file):
-        raise InputError(f"{file} {no_file(file)}; name a report.json, such as build/minilm/report/report.json.")
+        raise InputError(f"{file} {no_file(file)}; name a report.json, as `pocketbert report` writes it.")
     try:
         check_size(file)
         content = file.read_bytes()

@@ -38,7 +38,7 @@ CARD = "README.md"
 FOLDER = "bundle"
 BUNDLE_NAME = "bundle"
 """First part of the name under which a bundle is signed; the recipe's name follows."""
-VERSION = 3
+VERSION = 4
 
 
 def make(

@@ -57,6 +57,17 @@ def _read_plain(path: Path, size: int, *, owned: bool = False) -> bytes:
         return handle.read(size)
 
 
+def state_folder() -> Path:
+    """Return PocketBERT's folder among the user's states, which may not exist yet.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored: https://specifications.freedesktop.org/basedir-spec.
+    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "pocketbert"
+
+
 def _key() -> bytes:
     """Return the user's key, made at its first use.
 
@@ -64,10 +75,7 @@ def _key() -> bytes:
         OSError: the user has no folder that can be written.
         RuntimeError: the user has no home.
     """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    # A relative path is to be ignored: https://specifications.freedesktop.org/basedir-spec.
-    folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    place = folder / "pocketbert" / "origin.key"
+    place = state_folder() / "origin.key"
     with contextlib.suppress(FileNotFoundError):
         return _read_plain(place, _KEY_BYTES, owned=True)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

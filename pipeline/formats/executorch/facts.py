@@ -2,7 +2,8 @@
 
 Its program for phones (examples/portable/executor_runner of pytorch/executorch) reports its time in its log. The preset
 for Android writes that to the phone's log only (tools/cmake/preset/android.cmake, runtime/platform/default/android.cpp
-of v1.4.1); a program built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to stderr. Both are read.
+of v1.4.1); a program built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to stderr. Both are read. It takes a
+method's name since v1.3.0.
 """
 
 import re
@@ -28,7 +29,11 @@ _EXECUTED = re.compile(r"Model executed successfully (\d+) time\(s\) in ([\d.]+)
 
 
 def _command(program: str, model: str, function: str, threads: int) -> list[str]:
-    return [program, f"--model_path={model}", f"--num_executions={RUNS}", f"--cpu_threads={threads}"]
+    # Without a method it runs the first of the file, by name: of several heads that may be another than the student's.
+    return [
+        *(program, f"--model_path={model}", f"--method_name={function}"),
+        *(f"--num_executions={RUNS}", f"--cpu_threads={threads}"),
+    ]
 
 
 def _read(said: str) -> Timings | None:

@@ -86,7 +86,7 @@ def _set_threads(runtime: Any, threads: int, file: Path) -> None:
         raise InputError(
             f"{file} cannot be opened with {threads} threads: ExecuTorch has one pool of threads for a process, and "
             f"{others} of its files {'is' if others == 1 else 'are'} open with {now}. Close them first, open this one "
-            f"with {now}, or give it a process of its own (`pipeline.load(…, isolated=True)`)."
+            f"with {now}, or give it a process of its own (`pocketbert.load(…, isolated=True)`)."
         )
     runtime._unsafe_reset_threadpool(threads)
 
