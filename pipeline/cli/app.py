@@ -18,7 +18,20 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.atomic import FULL
-from pipeline.cli import arm64, demo, documents, foreign, gate, history, mil, phones, quantisation, signatures, tables
+from pipeline.cli import (
+    arm64,
+    browser,
+    demo,
+    documents,
+    foreign,
+    gate,
+    history,
+    mil,
+    phones,
+    quantisation,
+    signatures,
+    tables,
+)
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -308,10 +321,32 @@ def benchmark(
 
 @app.command()
 def report(
-    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Instead, serve a page that runs the verified files in a browser.")
+    ] = False,
+    lan: Annotated[
+        bool, typer.Option("--lan", help="With --serve: for a phone in this network too, for an hour.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --serve: the port; 0 for one that is free.", min=0, max=65535)] = 0,
+    install: Annotated[
+        bool, typer.Option("--install", help="With --serve: download the browser's runtime into BUILD/.browser/ once.")
+    ] = False,
+    build: BuildFolder = _BUILD,
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of what was converted, verified and measured."""
-    _line(recipe, "report", target=target, build=build, as_json=as_json)
+    if not serve:
+        if lan or port or install:
+            raise InputError("--lan, --port and --install belong to --serve.")
+        _line(recipe, "report", target=target, build=build, as_json=as_json)
+    from pipeline.recipe.loading import read_recipe
+
+    parsed, file = read_recipe(recipe)
+    chosen = choose_targets(parsed, target or [])
+    outdated = _outdated(parsed, file, chosen, build, stale=False)
+    browser.serve(parsed, build, chosen, outdated, lan=lan, port=port, install=install, as_json=as_json)
 
 
 @app.command()

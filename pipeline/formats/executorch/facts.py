@@ -8,6 +8,7 @@ of v1.4.1); a program built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to std
 import re
 from collections.abc import Mapping
 
+from pipeline.formats.browsers import BrowserRuntime
 from pipeline.formats.rounding import ComputedAs, Rounding
 from pipeline.formats.runners import RUNS, PhoneRunner, Timings
 
@@ -47,3 +48,5 @@ COMPUTED_AS: Mapping[str, ComputedAs] = {
 PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
     "executor_runner", inputs="ones", any_length=False, log_tag="ExecuTorch", command=_command, read=_read
 )
+
+BROWSER_RUNTIME: BrowserRuntime | None = None
