@@ -30,6 +30,7 @@ _STATIC = (
     "answers.mjs",
     "characters.mjs",
     "characters.txt",
+    "models.mjs",
     "normalizers.mjs",
     "outputs.mjs",
     "page.css",
@@ -37,6 +38,7 @@ _STATIC = (
     "runtime.mjs",
     "student.mjs",
     "tokenizer.mjs",
+    "words.mjs",
 )
 _INDEX, _OFFER, _RUNTIME = "index.html", "offer.json", "litert"
 _IMPORT_MAP = "<!-- IMPORT MAP -->"

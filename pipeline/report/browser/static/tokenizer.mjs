@@ -1,11 +1,13 @@
 /**
- * The tokenizer of a tokenizer.json: WordPiece, as BERT's students have it.
+ * The tokenizer of a tokenizer.json: WordPiece as BERT's students have it, and byte-level BPE as RoBERTa's.
  *
  * Each step here gives Hugging Face's ids on every row of the conformance kit (`make browser-check`). Steps of which that
- * was not shown (SentencePiece unigram, byte-level BPE, …) are refused by name, and the page offers no text field then.
+ * was not shown (SentencePiece unigram, …) are refused by name, and the page offers no text field then.
  */
 
+import {readModel} from "./models.mjs";
 import {AlignedText, readNormalizer, UnsupportedTokenizer} from "./normalizers.mjs";
+import {readWords} from "./words.mjs";
 
 export {UnsupportedTokenizer};
 
@@ -29,6 +31,7 @@ export class Tokenizer {
   #cut;
   #model;
   #template;
+  #leading;
   #spaces;
   #accents;
 
@@ -38,11 +41,12 @@ export class Tokenizer {
    * @throws UnsupportedTokenizer it uses a step that was not compared with the reference here.
    */
   constructor(file, characters) {
-    this.#model = new WordPiece(file.model);
-    this.#normalize = readNormalizer(file.normalizer, characters);
-    this.#cut = readCutter(file.pre_tokenizer, characters);
+    this.#model = readModel(file.model);
+    this.#normalize = readNormalizer(file.normalizer ?? null, characters);
+    this.#cut = readWords(file.pre_tokenizer, characters);
     this.#template = new Template(file.post_processor);
     this.#added = readAdded(file.added_tokens ?? []);
+    this.#leading = characters.set("space");
     this.#spaces = characters.set("text_space");
     this.#accents = characters.set("category_Mn");
   }
@@ -93,8 +97,8 @@ export class Tokenizer {
     const whole = AlignedText.of(string);
     let kept = 0;
     const text = (part) => {
-      const normal = this.#normalize(part);
-      for (const [first, end] of this.#cut(normal.codes)) this.#model.tokens(normal, first, end, found);
+      const [normal, words] = this.#cut(this.#normalize(part));
+      for (const [first, end] of words) this.#model.tokens(normal, first, end, found);
     };
     for (let at = 0; at < whole.size; ) {
       const added = this.#added.get(whole.codes[at])?.find((one) => one.codes.every((c, n) => whole.codes[at + n] === c));
@@ -102,9 +106,11 @@ export class Tokenizer {
         at++;
         continue;
       }
-      if (kept < at) text(whole.slice(kept, at));
+      let first = at;
+      while (added.takesSpaces && first > kept && this.#leading.has(whole.codes[first - 1])) first--;
+      if (kept < first) text(whole.slice(kept, first));
       kept = at + added.codes.length;
-      found.add(added.id, whole.from[at], whole.to[kept - 1]);
+      found.add(added.id, whole.from[first], whole.to[kept - 1]);
       at = kept;
     }
     if (kept < whole.size) text(whole.slice(kept, whole.size));
@@ -169,81 +175,14 @@ function longestFirst(first, second, both) {
 function readAdded(entries) {
   const byFirst = new Map();
   for (const entry of entries) {
-    const odd = ["single_word", "lstrip", "rstrip", "normalized"].find((flag) => entry[flag]);
+    const odd = ["single_word", "rstrip", "normalized"].find((flag) => entry[flag]);
     if (odd) throw new UnsupportedTokenizer(`the added token ${entry.content} with ${odd}`);
     const codes = Array.from(entry.content, (one) => one.codePointAt(0));
     if (codes.length === 0) continue;
-    byFirst.set(codes[0], [...(byFirst.get(codes[0]) ?? []), {id: entry.id, codes}]);
+    byFirst.set(codes[0], [...(byFirst.get(codes[0]) ?? []), {id: entry.id, codes, takesSpaces: entry.lstrip}]);
   }
   for (const group of byFirst.values()) group.sort((one, other) => other.codes.length - one.codes.length);
   return byFirst;
-}
-
-/** Reads the `pre_tokenizer`: a function from code points to the ranges of words. */
-function readCutter(step, characters) {
-  const steps = step?.type === "Sequence" ? step.pretokenizers : [step];
-  const [bert, split] = steps;
-  if (bert?.type !== "BertPreTokenizer") throw new UnsupportedTokenizer(`the pre_tokenizer ${bert?.type}`);
-  const alone = [characters.set("bert_punctuation")];
-  if (steps.length > 1) {
-    const known = split.type === "Split" && split.behavior === "Isolated" && !split.invert;
-    if (!known || split.pattern.Regex !== String.raw`[\p{P}\x{2B820}-\x{2B91F}]` || steps.length > 2) {
-      throw new UnsupportedTokenizer(`the pre_tokenizer ${JSON.stringify(split)}`);
-    }
-    alone.push(characters.category("P").add(0x2b820, 0x2b91f));
-  }
-  const spaces = characters.set("space");
-  return (codes) => {
-    const words = [];
-    let first = 0;
-    for (let at = 0; at <= codes.length; at++) {
-      const isAlone = at < codes.length && alone.some((set) => set.has(codes[at]));
-      if (at < codes.length && !isAlone && !spaces.has(codes[at])) continue;
-      if (first < at) words.push([first, at]);
-      if (isAlone) words.push([at, at + 1]);
-      first = at + 1;
-    }
-    return words;
-  };
-}
-
-/** The longest word first, then the longest continuation. */
-class WordPiece {
-  #ids;
-  #prefix;
-  #unknown;
-  #longestWord;
-  #longestToken = 0;
-
-  constructor(model) {
-    // Files of before 2020 do not say their model's type; those of this project do.
-    if (model.type !== "WordPiece") throw new UnsupportedTokenizer(`a model of the kind ${model.type}`);
-    this.#ids = new Map(Object.entries(model.vocab));
-    for (const token of this.#ids.keys()) this.#longestToken = Math.max(this.#longestToken, token.length);
-    this.#prefix = model.continuing_subword_prefix ?? "##";
-    this.#longestWord = model.max_input_chars_per_word ?? 100;
-    this.#unknown = this.#ids.get(model.unk_token);
-    if (this.#unknown === undefined) throw new UnsupportedTokenizer(`an unk_token ${model.unk_token} without an id`);
-  }
-
-  tokens(text, begin, end, found) {
-    const unknown = () => found.add(this.#unknown, text.from[begin], text.to[end - 1]);
-    if (end - begin > this.#longestWord) return unknown();
-    const pieces = [];
-    for (let first = begin; first < end; ) {
-      let last = Math.min(end, first + this.#longestToken);
-      let id;
-      for (; last > first; last--) {
-        const piece = String.fromCodePoint(...text.codes.slice(first, last));
-        id = this.#ids.get(first > begin ? this.#prefix + piece : piece);
-        if (id !== undefined) break;
-      }
-      if (id === undefined) return unknown();
-      pieces.push([id, text.from[first], text.to[last - 1]]);
-      first = last;
-    }
-    for (const piece of pieces) found.add(...piece);
-  }
 }
 
 /** How special tokens are put around one text or two: the `post_processor`. */
@@ -252,6 +191,12 @@ class Template {
   #pair;
 
   constructor(step) {
+    if (step?.type === "RobertaProcessing") {
+      const [cls, sep] = [{id: step.cls[1], type: 0}, {id: step.sep[1], type: 0}];
+      this.#single = [cls, {text: 0, type: 0}, sep];
+      this.#pair = [...this.#single, sep, {text: 1, type: 0}, sep];
+      return;
+    }
     if (step?.type !== "TemplateProcessing") throw new UnsupportedTokenizer(`the post_processor ${step?.type}`);
     const slots = (entries) =>
       entries.flatMap(({Sequence: text, SpecialToken: special}) => {
