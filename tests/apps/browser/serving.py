@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +51,20 @@ def served(recipe: Path, build: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def shown(document: dict[str, Any]) -> Iterator[Page]:
+def shown(document: dict[str, Any], options: Sequence[str] = ()) -> Iterator[Page]:
     """Open the served page in a fresh browser, and wait until one can choose; nothing on it may go wrong."""
-    with chromium.page(document["address"]) as page:
+    with chromium.page(document["address"], options) as page:
         page.wait(f"{_STATE} === 'idle'", seconds=OPEN_SECONDS)
         yield page
         assert not page.complaints, page.complaints
 
 
-def opened_file(page: Page, number: int) -> dict[str, str]:
+def opened_file(page: Page, number: int, accelerator: str = "wasm") -> dict[str, str]:
     """Open a file and return what the page says of it: its golden rows, which have to hold, and its latency."""
-    page.evaluate(f"document.getElementById('file').value = {number}; document.getElementById('open').click()")
+    for name, value in {"file": number, "accelerator": accelerator}.items():
+        page.evaluate(f"document.getElementById('{name}').value = '{value}'")
+    assert page.evaluate("document.getElementById('accelerator').value") == accelerator, "it is not offered"
+    page.evaluate("document.getElementById('open').click()")
     page.wait(f"['ready', 'failed'].includes({_STATE})", seconds=OPEN_SECONDS)
     assert page.evaluate(_STATE) == "ready", page.evaluate("document.getElementById('status').textContent")
     facts = {name: page.evaluate(f"document.getElementById('{name}').textContent") for name in ("golden", "latency")}
