@@ -26,6 +26,8 @@ STATIC = Path(server.__file__).parent / "static"
 SCHEMES = ("fp32", "int8_dynamic", "int8_weight_only")
 PROVEN = ("wordpiece", "wordpiece_cased", "wordpiece_uncased", "byte_level", "byte_level_spaced")
 """Tokenizers of the kit of which the page has to give every id; it has to refuse the others."""
+REFUSED = "unigram_xlm_roberta"
+"""One of those others."""
 _NODE_SECONDS = 900
 
 
@@ -37,9 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = lanes.beside(
         {
             "tokenizers": lambda: tokenizers(options.strings),
+            "golden rows": lambda: node("golden.mjs", FOLDER / "kit"),
             "post-processing": post_processing,
             "page": page,
+            "network": network,
             "tasks": tasks.check,
+            "refused": lambda: tasks.refused(FOLDER / "kit" / REFUSED),
         }
     )
     return 1 if failed else 0
@@ -103,6 +108,16 @@ def page() -> str:
         with shown(document) as opened:
             said = [f"{target}: {tried(opened, number)}" for number, target in enumerate(targets)]
     return "\n".join(said)
+
+
+def network() -> str:
+    """Open a file by the address that a phone gets: without WebGPU, and with a coarser clock."""
+    server.own_address()
+    with served(FOLDER / "browser.toml", FOLDER / "build", "--lan") as document:
+        assert document["seconds"] == server.LAN_SECONDS
+        with shown(document) as opened:
+            assert not opened.evaluate("isSecureContext")
+            return f"{document['files'][1]['target']}: {tried(opened, 1)}"
 
 
 def tried(opened: Page, number: int) -> str:

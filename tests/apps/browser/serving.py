@@ -21,7 +21,7 @@ _STATE = "document.documentElement?.dataset.state"
 
 
 @contextlib.contextmanager
-def served(recipe: Path, build: Path) -> Iterator[dict[str, Any]]:
+def served(recipe: Path, build: Path, *options: str) -> Iterator[dict[str, Any]]:
     """Serve as a user does, and yield the document with the address; Ctrl-C ends it without an error.
 
     LiteRT.js is downloaded once for all build folders.
@@ -31,7 +31,7 @@ def served(recipe: Path, build: Path) -> Iterator[dict[str, Any]]:
     build.mkdir(parents=True, exist_ok=True)
     if not (build / assets.FOLDER).exists():
         (build / assets.FOLDER).symlink_to(kept)
-    command = [*POCKETBERT, "report", str(recipe), "--build", str(build), "--serve", "--install", "--json"]
+    command = [*POCKETBERT, "report", str(recipe), "--build", str(build), "--serve", "--install", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=toolchains.REPOSITORY) as process:
         assert process.stdout
         lines = []

@@ -4,12 +4,14 @@ The students are tiny and random: their answers mean nothing, and depend on ever
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from conftest import recipe_file, write_student
+from tokenizers import Tokenizer
 
 from apps import toolchains
 from apps.browser.chromium import Page
@@ -67,6 +69,26 @@ def _check(task: str) -> None:
                 opened_file(other, 0, "webgpu")
                 ask(other, first, "")
                 _COMPARED[kind](other, wanted)
+
+
+def refused(tokenizer: Path) -> str:
+    """Serve a student whose tokenizer the page does not have: its file is opened and timed, and takes no text."""
+    folder = FOLDER / "tasks" / "refused"
+    library = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    if not (folder / "student").exists():
+        sizes = {"vocab_size": library.get_vocab_size(), "pad_token_id": library.token_to_id("<pad>")}
+        student = write_student(folder / "student", "bert", "embedding", **sizes)
+        shutil.copy(tokenizer / "tokenizer.json", student)
+        (student / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<pad>", "unk_token": "<unk>"}))
+    student = {"source": str(folder / "student"), "random_weights": True}
+    recipe = recipe_file(folder, student=student, targets={"litert": {"schemes": ["fp32"]}})
+    toolchains.run([*POCKETBERT, "verify", str(recipe), "--build", str(folder / "build")], toolchains.REPOSITORY)
+    with served(recipe, folder / "build") as document, shown(document) as page:
+        facts = opened_file(page, 0)
+        why = str(page.evaluate("document.getElementById('refused').textContent"))
+        assert "a model of the kind Unigram" in why, why
+        assert page.evaluate("document.getElementById('ask').hidden")
+    return f"golden rows {facts['golden']}; {why}"
 
 
 def _predicted(model: Path, first: str, second: str | None) -> dict[str, Any]:
