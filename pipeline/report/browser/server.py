@@ -36,6 +36,7 @@ _STATIC = (
     "page.css",
     "page.mjs",
     "runtime.mjs",
+    "sentencepiece.mjs",
     "student.mjs",
     "tokenizer.mjs",
     "words.mjs",

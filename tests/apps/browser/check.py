@@ -24,7 +24,10 @@ from pipeline.report.browser import server
 HERE = Path(__file__).parent
 STATIC = Path(server.__file__).parent / "static"
 SCHEMES = ("fp32", "int8_dynamic", "int8_weight_only")
-PROVEN = ("wordpiece", "wordpiece_cased", "wordpiece_uncased", "byte_level", "byte_level_spaced")
+PROVEN = (
+    *("wordpiece", "wordpiece_cased", "wordpiece_uncased", "byte_level", "byte_level_spaced"),
+    *("unigram_full_size", "unigram_trimmed"),
+)
 """Tokenizers of the kit of which the page has to give every id; it has to refuse the others."""
 REFUSED = "unigram_xlm_roberta"
 """One of those others."""

@@ -1,4 +1,4 @@
-/** What makes tokens of a word: WordPiece, and byte-level BPE. */
+/** What makes tokens of a word: WordPiece, byte-level BPE, and SentencePiece unigram. */
 
 import {UnsupportedTokenizer} from "./normalizers.mjs";
 import {BYTE_CHARACTERS} from "./words.mjs";
@@ -11,6 +11,7 @@ import {BYTE_CHARACTERS} from "./words.mjs";
 export function readModel(model) {
   if (model.type === "WordPiece") return new WordPiece(model);
   if (model.type === "BPE") return new BytePairs(model);
+  if (model.type === "Unigram") return new Unigram(model);
   throw new UnsupportedTokenizer(`a model of the kind ${model.type}`);
 }
 
@@ -29,6 +30,10 @@ class WordPiece {
     this.#longestWord = model.max_input_chars_per_word ?? 100;
     this.#unknown = this.#ids.get(model.unk_token);
     if (this.#unknown === undefined) throw new UnsupportedTokenizer(`an unk_token ${model.unk_token} without an id`);
+  }
+
+  id(token) {
+    return this.#ids.get(token);
   }
 
   tokens(text, begin, end, found) {
@@ -76,6 +81,10 @@ class BytePairs {
     });
   }
 
+  id(token) {
+    return this.#ids.get(token);
+  }
+
   tokens(text, begin, end, found) {
     const word = String.fromCodePoint(...text.codes.slice(begin, end));
     if (!this.#known.has(word)) this.#known.set(word, this.#merged(Array.from(word, (one) => this.#ids.get(one))));
@@ -98,5 +107,72 @@ class BytePairs {
       if (best === null) return parts;
       parts.splice(place, 2, [best.id, parts[place][1] + parts[place + 1][1]]);
     }
+  }
+}
+
+/** How much less probable than the rarest token an unknown character is. Source: `kUnkPenalty` of SentencePiece. */
+const PENALTY = 10;
+
+/** The most probable split of a word (Viterbi). */
+class Unigram {
+  #ids = new Map();
+  #scores;
+  #unknown;
+  #unknownScore;
+  #longest = 0;
+  #known = new Map();
+
+  constructor(model) {
+    if (model.byte_fallback) throw new UnsupportedTokenizer("a unigram model with byte_fallback");
+    if (model.unk_id === null) throw new UnsupportedTokenizer("a unigram model without an unknown token");
+    this.#unknown = model.unk_id;
+    this.#scores = model.vocab.map(([token, score], id) => {
+      this.#ids.set(token, id);
+      this.#longest = Math.max(this.#longest, token.length);
+      return score;
+    });
+    this.#unknownScore = this.#scores.reduce((least, one) => Math.min(least, one), Infinity) - PENALTY;
+  }
+
+  id(token) {
+    return this.#ids.get(token);
+  }
+
+  tokens(text, begin, end, found) {
+    const letters = text.codes.slice(begin, end).map((code) => String.fromCodePoint(code));
+    const word = letters.join("");
+    if (!this.#known.has(word)) this.#known.set(word, this.#best(letters));
+    for (const [id, first, last] of this.#known.get(word)) found.add(id, text.from[begin + first], text.to[begin + last - 1]);
+  }
+
+  /** Returns the best split: ids, each with the letters from and to which it covers. */
+  #best(letters) {
+    const best = [[0, -1, -1], ...letters.map(() => null)];
+    const relax = (first, end, id, score) => {
+      const candidate = score + best[first][0];
+      if (best[end] === null || candidate > best[end][0]) best[end] = [candidate, first, id];
+    };
+    for (let first = 0; first < letters.length; first++) {
+      let token = "";
+      let isSingle = false;
+      for (let end = first + 1; end <= letters.length && token.length < this.#longest; end++) {
+        token += letters[end - 1];
+        const id = this.#ids.get(token);
+        if (id === undefined) continue;
+        relax(first, end, id, this.#scores[id]);
+        if (end === first + 1) isSingle = true;
+      }
+      if (!isSingle) relax(first, first + 1, this.#unknown, this.#unknownScore);
+    }
+    const found = [];
+    for (let end = letters.length; end > 0; end = best[end][1]) {
+      const [, first, id] = best[end];
+      const after = found.at(-1);
+      // Unknown characters side by side are one unknown token.
+      if (id === this.#unknown && after?.[0] === this.#unknown) after[1] = first;
+      else found.push([id, first, end]);
+    }
+    const named = ([id, first, end]) => (id === this.#unknown ? (this.#ids.get(letters.slice(first, end).join("")) ?? id) : id);
+    return found.reverse().map((one) => [named(one), one[1], one[2]]);
   }
 }

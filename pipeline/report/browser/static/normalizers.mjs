@@ -1,6 +1,7 @@
-/** Steps that change a text before it is cut into words: those of BERT's tokenizers, and no others. */
+/** Steps that change a text before it is cut into words: those of BERT's and multilingual E5's tokenizers, and no others. */
 
 import {CharacterSet} from "./characters.mjs";
+import {characterMap} from "./sentencepiece.mjs";
 
 const SPACE = 0x20;
 const QUESTION_MARK = 0x3f;
@@ -68,6 +69,7 @@ export function readNormalizer(step, characters) {
   if (step.type === "Sequence") return inTurn(step.normalizers.map((one) => readNormalizer(one, characters)));
   if (step.type === "BertNormalizer") return bert(step, characters);
   if (step.type === "Replace") return replace(step, characters);
+  if (step.type === "Precompiled") return characterMap(step.precompiled_charsmap, characters);
   throw new UnsupportedTokenizer(`the normalizer ${step.type}`);
 }
 
@@ -144,9 +146,16 @@ function replace(step, characters) {
     const marks = characters.set("category_Mn");
     return (text) => text.replaced((code) => (marks.has(code) ? [] : null));
   }
+  if (pattern === " {2,}" && step.content === " ") return singleSpaces;
   const sigma = String.raw`Σ(?<=\p{Cased}\p{Case_Ignorable}{0,8}Σ)(?!\p{Case_Ignorable}*\p{Cased})`;
   if (pattern === sigma && step.content === "ς") return finalSigma(characters);
   throw new UnsupportedTokenizer(`a replacement of ${pattern ?? JSON.stringify(step.pattern)}`);
+}
+
+/** Makes one space of several; as in the reference, it belongs to the last of them. */
+function singleSpaces(text) {
+  const isFollowed = (at) => text.codes[at] === SPACE && text.codes[at + 1] === SPACE;
+  return text.replaced((_, at) => (isFollowed(at) ? [] : null));
 }
 
 /** Makes a capital sigma that ends a word the small letter that stands there. */

@@ -1,8 +1,9 @@
 /**
- * The tokenizer of a tokenizer.json: WordPiece as BERT's students have it, and byte-level BPE as RoBERTa's.
+ * The tokenizer of a tokenizer.json: WordPiece as BERT's students have it, byte-level BPE as RoBERTa's, and SentencePiece
+ * unigram in the form of multilingual E5 on the hub.
  *
  * Each step here gives Hugging Face's ids on every row of the conformance kit (`make browser-check`). Steps of which that
- * was not shown (SentencePiece unigram, …) are refused by name, and the page offers no text field then.
+ * was not shown (such as ALBERT's) are refused by name, and the page offers no text field then.
  */
 
 import {readModel} from "./models.mjs";
@@ -10,6 +11,8 @@ import {AlignedText, readNormalizer, UnsupportedTokenizer} from "./normalizers.m
 import {readWords} from "./words.mjs";
 
 export {UnsupportedTokenizer};
+
+const MARK = "▁";
 
 /** A text's tokens: ids, and where each begins and ends in the user's string, in UTF-16 code units. */
 class Tokens {
@@ -32,6 +35,7 @@ export class Tokenizer {
   #model;
   #template;
   #leading;
+  #mark;
   #spaces;
   #accents;
 
@@ -47,6 +51,7 @@ export class Tokenizer {
     this.#template = new Template(file.post_processor);
     this.#added = readAdded(file.added_tokens ?? []);
     this.#leading = characters.set("space");
+    this.#mark = this.#model.id(MARK);
     this.#spaces = characters.set("text_space");
     this.#accents = characters.set("category_Mn");
   }
@@ -148,6 +153,8 @@ export class Tokenizer {
       let [first, end] = [row.from[at], row.to[at]];
       const next = following;
       following = first;
+      // The space that SentencePiece puts before a word has no character there.
+      if (row.ids[at] === this.#mark && string.slice(first, end) !== MARK) end = first;
       while (first < end && this.#spaces.has(string.charCodeAt(first))) first++;
       while (first < end && this.#spaces.has(string.charCodeAt(end - 1))) end--;
       while (first < end && end < next && this.#accents.has(string.codePointAt(end))) {

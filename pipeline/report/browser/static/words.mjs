@@ -1,8 +1,8 @@
-/** Cuts a normalised text into words, as BERT's and RoBERTa's tokenizers do. */
+/** Cuts a normalised text into words, as BERT's, RoBERTa's and multilingual E5's tokenizers do. */
 
 import {AlignedText, UnsupportedTokenizer} from "./normalizers.mjs";
 
-const [SPACE, APOSTROPHE] = [0x20, 0x27];
+const [SPACE, APOSTROPHE, MARK] = [0x20, 0x27, 0x2581];
 const CONTRACTIONS = ["s", "t", "re", "ve", "m", "ll", "d"].map((one) => Array.from(one, (letter) => letter.charCodeAt(0)));
 
 /** GPT-2's characters for bytes: those that can be seen stand for themselves, the others for U+0100 and on. */
@@ -19,6 +19,8 @@ export const BYTE_CHARACTERS = (() => {
  */
 export function readWords(step, characters) {
   if (step?.type === "ByteLevel" && step.use_regex !== false) return byteLevel(step, characters);
+  const steps = step?.type === "Sequence" ? step.pretokenizers : [];
+  if (steps.length === 2 && steps[0].type === "WhitespaceSplit") return metaspace(steps[1], characters);
   const ranges = bert(step, characters);
   return (text) => [text, ranges(text.codes)];
 }
@@ -48,6 +50,26 @@ function bert(step, characters) {
       first = at + 1;
     }
     return words;
+  };
+}
+
+/** Returns SentencePiece's words between spaces, each with a mark before it; a mark in the text begins a word, too. */
+function metaspace(step, characters) {
+  const known = step.type === "Metaspace" && step.replacement === "▁" && step.prepend_scheme === "always";
+  if (!known || step.split === false) throw new UnsupportedTokenizer(`the pre_tokenizer ${JSON.stringify(step)}`);
+  const spaces = characters.set("space");
+  return (text) => {
+    const marked = new AlignedText();
+    const begins = [];
+    for (let at = 0; at < text.size; at++) {
+      const code = text.codes[at];
+      if (spaces.has(code)) continue;
+      const isFirst = at === 0 || spaces.has(text.codes[at - 1]);
+      if (isFirst || code === MARK) begins.push(marked.size);
+      if (isFirst && code !== MARK) marked.add(MARK, text.from[at], text.from[at]);
+      marked.add(code, text.from[at], text.to[at]);
+    }
+    return [marked, begins.map((first, number) => [first, begins[number + 1] ?? marked.size])];
   };
 }
 
