@@ -1,4 +1,4 @@
-// Every id, type and span is the reference library's: `node conformance.mjs STATIC KIT`, where STATIC has tokenizer.mjs.
+// Every id, type and span is the reference library's: `node conformance.mjs STATIC KIT`; STATIC has tokenizer.mjs.
 //
 // Prints a line for each folder of the kit and returns 1 if a row differs. A folder whose tokenizer the page refuses is
 // named with the reason; which those may be is for the caller to say.

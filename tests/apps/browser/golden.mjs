@@ -16,7 +16,11 @@ const tokenizer = new Tokenizer(JSON.parse(readFileSync(join(kit, "wordpiece", "
 const tensor = (name) => ({name, dtype: "int32", shape: [1, 16]});
 const inputs = ["attention_mask", "input_ids", "token_type_ids"].map(tensor);
 const signature = {
-  output_kind: "embedding", labels: null, pad_token_id: 0, prompts: {query: "find: "}, include_prompt: false,
+  output_kind: "embedding",
+  labels: null,
+  pad_token_id: 0,
+  prompts: {query: "find: "},
+  include_prompt: false,
   functions: [{name: "at_16", min_length: 16, max_length: 16, inputs, outputs: []}],
 };
 
@@ -31,10 +35,16 @@ const student = (compute = computed, used = tokenizer) =>
 
 async function golden(change = (row) => row) {
   const rows = [];
-  for (const [first, second, prompt] of [["Thanks!", null, null], ["Is it open?", "No.", null], ["a café", null, "query"]]) {
+  for (const [first, second, prompt] of [
+    ["Thanks!", null, null],
+    ["Is it open?", "No.", null],
+    ["a café", null, "query"],
+  ]) {
     const row = student().encode(first, second, prompt);
     const output = await student().output(row);
-    rows.push(change({first, second, window: null, prompt, input_ids: row.ids, token_type_ids: row.types, output}, rows.length));
+    rows.push(
+      change({first, second, window: null, prompt, input_ids: row.ids, token_type_ids: row.types, output}, rows.length),
+    );
   }
   return {max_length: 16, min_cosine: 0.999, min_sqnr_db: 60, rows};
 }
@@ -48,19 +58,42 @@ const prompted = student().pad(student().encode("a café", null, "query")).input
 assert.deepEqual([...prompted].slice(0, 5), [2, 2, 2, 1, 1]);
 
 const wrong = [
-  ["ids", await student().check(await golden((row, at) => (at === 1 ? {...row, input_ids: [101, 5, 102]} : row))), /other ids for "Is it/],
-  ["types", await student().check(await golden((row) => ({...row, token_type_ids: row.token_type_ids.map((one) => 1 - one)}))), /other ids/],
+  [
+    "ids",
+    await student().check(await golden((row, at) => (at === 1 ? {...row, input_ids: [101, 5, 102]} : row))),
+    /other ids for "Is it/,
+  ],
+  [
+    "types",
+    await student().check(await golden((row) => ({...row, token_type_ids: row.token_type_ids.map((one) => 1 - one)}))),
+    /other ids/,
+  ],
   ["another direction", await student((given) => computed(given).reverse()).check(await golden()), /^cosine /],
   ["a number that is none", await student(() => Float32Array.of(1, NaN, 1)).check(await golden()), /^cosine none/],
   ["zeros", await student(() => new Float32Array(3)).check(await golden()), /^cosine none/],
   ["fewer numbers", await student(() => new Float32Array(2)).check(await golden()), /^cosine none/],
-  ["another size", await student((given) => computed(given).map((one) => one * 1.1)).check(await golden()), /^SQNR 20\.00 dB/],
-  ["one row", await student().check(await golden((row, at) => (at ? row : {...row, output: [...row.output].reverse()}))), /"Thanks!"$/],
+  [
+    "another size",
+    await student((given) => computed(given).map((one) => one * 1.1)).check(await golden()),
+    /^SQNR 20\.00 dB/,
+  ],
+  [
+    "one row",
+    await student().check(await golden((row, at) => (at ? row : {...row, output: [...row.output].reverse()}))),
+    /"Thanks!"$/,
+  ],
   ["no rows", await student().check({...(await golden()), rows: []}), /no row/],
-  ["rows that are too long", await student().check(await golden((row) => ({...row, input_ids: Array(17).fill(1)}))), /no row/],
+  [
+    "rows that are too long",
+    await student().check(await golden((row) => ({...row, input_ids: Array(17).fill(1)}))),
+    /no row/,
+  ],
 ];
 for (const [name, found, message] of wrong) {
-  assert.ok(found.failures.some((one) => message.test(one)), `${name}: ${JSON.stringify(found)}`);
+  assert.ok(
+    found.failures.some((one) => message.test(one)),
+    `${name}: ${JSON.stringify(found)}`,
+  );
 }
 
 // Without a tokenizer the ids are those of golden.json; a row of which the prompt is not pooled is passed over.

@@ -21,16 +21,32 @@ const COMPARED = {
   softmax: (one) => close(one.shares, outputs.softmax(one.logits)),
   each_label: (one) => {
     const found = outputs.eachLabel([...one.logits.keys()].map(String), one.logits, one.thresholds);
-    assert.deepEqual(found.map(({label}) => label), one.labels);
-    assert.deepEqual(found.map(({isGiven}) => isGiven), one.given);
-    close(one.shares, found.map(({share}) => share));
+    assert.deepEqual(
+      found.map(({label}) => label),
+      one.labels,
+    );
+    assert.deepEqual(
+      found.map(({isGiven}) => isGiven),
+      one.given,
+    );
+    close(
+      one.shares,
+      found.map(({share}) => share),
+    );
   },
   words: (one) => assert.deepEqual(outputs.words(one.text, characters), one.words),
   entities: (one) => {
     const found = outputs.entities(one.text, one.labels, one, one.logits, characters);
     const places = (rows) => rows.map(([from, to, , kind]) => [from, to, kind]);
-    assert.deepEqual(found.map(({from, to, kind}) => [from, to, kind]), places(one.entities));
-    close(one.entities.map((row) => row[2]), found.map(({score}) => score), 1e-6);
+    assert.deepEqual(
+      found.map(({from, to, kind}) => [from, to, kind]),
+      places(one.entities),
+    );
+    close(
+      one.entities.map((row) => row[2]),
+      found.map(({score}) => score),
+      1e-6,
+    );
   },
   answer: (one) => {
     const found = outputs.answer(one.windows);

@@ -1,4 +1,4 @@
-/** What the page asks for by kind of output, and how it shows the answer. Texts reach the page as texts, never as HTML. */
+/** What the page asks for by kind of output, and how it shows the answer. Texts reach it as texts, never as HTML. */
 
 import * as outputs from "./outputs.mjs";
 
@@ -42,7 +42,10 @@ const activated = (signature, number) => (signature.activation === "sigmoid" ? o
  */
 export const KINDS = {
   embedding: {
-    fields: [["First text", "A man is playing a guitar."], ["Second text", "Somebody makes music."]],
+    fields: [
+      ["First text", "A man is playing a guitar."],
+      ["Second text", "Somebody makes music."],
+    ],
     async ask(student, first, second, prompt) {
       const runs = [];
       for (const text of [first, second]) runs.push(await ran(student, student.encode(text, null, prompt)));
@@ -51,7 +54,10 @@ export const KINDS = {
     },
   },
   logits: {
-    fields: [["Text", "I would buy it again at once."], ["Second text, if the task takes pairs?", ""]],
+    fields: [
+      ["Text", "I would buy it again at once."],
+      ["Second text, if the task takes pairs?", ""],
+    ],
     async ask(student, first, second) {
       const run = await ran(student, student.encode(first, second || null));
       const found = outputs.labelled(student.signature.labels, run.output);
@@ -59,7 +65,10 @@ export const KINDS = {
     },
   },
   multi_label: {
-    fields: [["Text", "I would buy it again at once."], ["Second text, if the task takes pairs?", ""]],
+    fields: [
+      ["Text", "I would buy it again at once."],
+      ["Second text, if the task takes pairs?", ""],
+    ],
     async ask(student, first, second) {
       const run = await ran(student, student.encode(first, second || null));
       const found = outputs.eachLabel(student.signature.labels, run.output, student.signature.thresholds);
@@ -69,18 +78,27 @@ export const KINDS = {
     },
   },
   value: {
-    fields: [["Text", "Is the shop open on Sunday?"], ["Second text, if the task takes pairs?", "It is closed on Sundays."]],
+    fields: [
+      ["Text", "Is the shop open on Sunday?"],
+      ["Second text, if the task takes pairs?", "It is closed on Sundays."],
+    ],
     async ask(student, first, second) {
       const run = await ran(student, student.encode(first, second || null));
       return [[run], [main(activated(student.signature, run.output[0]).toFixed(4))]];
     },
   },
   values: {
-    fields: [["Text", "It rained all day."], ["Second text, if the task takes pairs?", ""]],
+    fields: [
+      ["Text", "It rained all day."],
+      ["Second text, if the task takes pairs?", ""],
+    ],
     async ask(student, first, second) {
       const run = await ran(student, student.encode(first, second || null));
       const {labels} = student.signature;
-      return [[run], [table(labels.map((name, at) => [name, activated(student.signature, run.output[at]).toFixed(4)]))]];
+      return [
+        [run],
+        [table(labels.map((name, at) => [name, activated(student.signature, run.output[at]).toFixed(4)]))],
+      ];
     },
   },
   token_logits: {
@@ -110,7 +128,10 @@ export const KINDS = {
       }));
       const best = outputs.answer(windows);
       if (best === null) return [runs, [main("the passage is empty")]];
-      return [runs, [main(second.slice(best.from, best.to)), element("p", "", ...marked(second, [{...best, label: ""}]))]];
+      return [
+        runs,
+        [main(second.slice(best.from, best.to)), element("p", "", ...marked(second, [{...best, label: ""}]))],
+      ];
     },
   },
 };

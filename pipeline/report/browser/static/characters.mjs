@@ -1,8 +1,8 @@
 /**
  * What the reference tokenizer knows of characters, as characters.txt has it.
  *
- * A browser's own Unicode tables are of another age than those of Hugging Face's `tokenizers`, so none of them is asked.
- * The same file is read by both apps; its lines are explained in tests/apps/tokenizers/tables.py.
+ * A browser's own Unicode tables are of another age than those of Hugging Face's `tokenizers`, so none is asked.
+ * Both apps read the same file; its lines are explained in tests/apps/tokenizers/tables.py.
  */
 
 const CODE_POINTS = 0x110000;

@@ -40,7 +40,7 @@ class WordPiece {
     const unknown = () => found.add(this.#unknown, text.from[begin], text.to[end - 1]);
     if (end - begin > this.#longestWord) return unknown();
     const pieces = [];
-    for (let first = begin; first < end; ) {
+    for (let first = begin; first < end;) {
       let last = Math.min(end, first + this.#longestToken);
       let id;
       for (; last > first; last--) {
@@ -142,7 +142,8 @@ class Unigram {
     const letters = text.codes.slice(begin, end).map((code) => String.fromCodePoint(code));
     const word = letters.join("");
     if (!this.#known.has(word)) this.#known.set(word, this.#best(letters));
-    for (const [id, first, last] of this.#known.get(word)) found.add(id, text.from[begin + first], text.to[begin + last - 1]);
+    for (const [id, first, last] of this.#known.get(word))
+      found.add(id, text.from[begin + first], text.to[begin + last - 1]);
   }
 
   /** Returns the best split: ids, each with the letters from and to which it covers. */
@@ -172,7 +173,8 @@ class Unigram {
       if (id === this.#unknown && after?.[0] === this.#unknown) after[1] = first;
       else found.push([id, first, end]);
     }
-    const named = ([id, first, end]) => (id === this.#unknown ? (this.#ids.get(letters.slice(first, end).join("")) ?? id) : id);
+    const named = ([id, first, end]) =>
+      id === this.#unknown ? (this.#ids.get(letters.slice(first, end).join("")) ?? id) : id;
     return found.reverse().map((one) => [named(one), one[1], one[2]]);
   }
 }

@@ -1,4 +1,4 @@
-/** Steps that change a text before it is cut into words: those of BERT's and multilingual E5's tokenizers, and no others. */
+/** Steps that change a text before it is cut into words: those of BERT's and multilingual E5's tokenizers. */
 
 import {CharacterSet} from "./characters.mjs";
 import {characterMap} from "./sentencepiece.mjs";
@@ -20,7 +20,7 @@ export class AlignedText {
   /** Takes a user's text apart; half a surrogate pair becomes a question mark, as in the reference. */
   static of(string) {
     const text = new AlignedText();
-    for (let at = 0; at < string.length; ) {
+    for (let at = 0; at < string.length;) {
       const code = string.codePointAt(at);
       const end = at + (code > 0xffff ? 2 : 1);
       text.add(code >= 0xd800 && code <= 0xdfff ? QUESTION_MARK : code, at, end);

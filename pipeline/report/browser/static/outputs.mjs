@@ -121,8 +121,8 @@ function withoutPunctuation(text, {from, to, kind, scores}, characters) {
 /**
  * Returns the best answer over the windows of a passage, or null if no window has a token of it.
  *
- * @param {{from: number[], to: number[], starts: number[], ends: number[]}[]} windows where each token is in the passage
- *     (-1 for those that are not of it), and its two logits.
+ * @param {{from: number[], to: number[], starts: number[], ends: number[]}[]} windows where each token is in the
+ *     passage (-1 for those that are not of it), and its two logits.
  *
  * Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
  */

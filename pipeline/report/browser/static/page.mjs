@@ -100,9 +100,17 @@ function showFacts(file, runner, found, timed) {
   const rows = `${found.held} of ${found.rows} hold; worst cosine ${cosine}, SQNR ${sqnr}`;
   $("facts").replaceChildren(
     ...fact("Golden rows", "golden", held ? rows : `${rows}: ${found.failures.join("; ")}`, held ? "passed" : "failed"),
-    ...fact("Latency", "latency", `p50 ${timed.p50.toFixed(1)} ms of ${timed.samples.length} runs at ${timed.length} tokens`),
+    ...fact(
+      "Latency",
+      "latency",
+      `p50 ${timed.p50.toFixed(1)} ms of ${timed.samples.length} runs at ${timed.length} tokens`,
+    ),
     ...fact("File", "opened", `${file.target}, ${megabytes(file.model_bytes)}`),
-    ...fact("Runs on", "runs-on", NAMES[runner.accelerator] + (runner.isWhole === false ? ", in part WebAssembly" : "")),
+    ...fact(
+      "Runs on",
+      "runs-on",
+      NAMES[runner.accelerator] + (runner.isWhole === false ? ", in part WebAssembly" : ""),
+    ),
     ...fact("Runtime", "runtime", `${offer.runtime}, a browser's runtime`),
     ...fact("Browser", "browser", navigator.userAgent),
   );
@@ -168,8 +176,8 @@ async function begin() {
   document.title = `Try ${offer.recipe} in this browser`;
   $("recipe").textContent = offer.recipe;
   $("lead").textContent =
-    "Each file below was verified against fp32 PyTorch on the machine that serves this page. Here your browser runs it: " +
-    "whatever you type stays on this device.";
+    "Each file below was verified against fp32 PyTorch on the machine that serves this page. Here your browser runs " +
+    "it: whatever you type stays on this device.";
   $("file").replaceChildren(
     ...offer.files.map((file, at) => new Option(`${file.target} (${megabytes(file.model_bytes)})`, at)),
   );

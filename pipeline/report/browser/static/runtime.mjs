@@ -29,7 +29,7 @@ export class Runner {
    */
   static async open(bytes, accelerator) {
     unloadLiteRt();
-    // With it, operations that WebGPU lacks run in WebAssembly; without it, files run on WebGPU as a whole or not at all.
+    // With it, operations that WebGPU lacks run in WebAssembly; without it, a file runs on WebGPU as a whole or not.
     const jspi = accelerator === "webgpu" && "Suspending" in WebAssembly;
     await loadLiteRt(WASM, {jspi});
     const model = await loadAndCompile(bytes, {accelerator, cpuOptions: {numThreads: 1}});

@@ -9,8 +9,8 @@ const LABEL = 0x800000ff | 0;
 /**
  * Reads a map, and returns a function from an AlignedText to another.
  *
- * As the reference does, a group of code points that is shown as one character is looked up as a whole if it is small, and
- * otherwise code point by code point; and of several entries that fit, the shortest is taken.
+ * As the reference does, a group of code points that is shown as one character is looked up as a whole if it is small,
+ * and otherwise code point by code point; and of several entries that fit, the shortest is taken.
  *
  * @throws RangeError the map ends within its trie.
  */
@@ -31,7 +31,7 @@ export function characterMap(base64, characters) {
   };
   return (text) => {
     const built = text.slice(0, 0);
-    for (let first = 0; first < text.size; ) {
+    for (let first = 0; first < text.size;) {
       const end = endOf(text.codes, first);
       const group = text.codes.slice(first, end);
       const whole = encode(group).length < LARGEST_GROUP ? lookUp(group) : null;
@@ -71,7 +71,19 @@ function find(trie, texts, bytes, decoder) {
 
 /** Returns a function that finds where a group that is shown as one character ends (Unicode's UAX 29). */
 function graphemes(characters) {
-  const names = ["Control", "Prepend", "Extend", "Regional_Indicator", "SpacingMark", "L", "V", "T", "LV", "LVT", "ZWJ"];
+  const names = [
+    "Control",
+    "Prepend",
+    "Extend",
+    "Regional_Indicator",
+    "SpacingMark",
+    "L",
+    "V",
+    "T",
+    "LV",
+    "LVT",
+    "ZWJ",
+  ];
   const sets = names.map((name) => [name, characters.set(`break_${name}`)]);
   const some = sets.reduce((all, [, set]) => all.include(set), new CharacterSet());
   const pictures = characters.set("break_Pictographic");

@@ -1,4 +1,4 @@
-/** A file with its tokenizer and a runner: from a text to what a person reads, and whether its golden rows hold here. */
+/** A file with its tokenizer and a runner: from a text to its output, and whether its golden rows hold here. */
 
 import * as outputs from "./outputs.mjs";
 
@@ -91,8 +91,8 @@ export class Student {
   }
 
   /**
-   * Runs the rows that the pipeline put beside the file, and compares ids and outputs. Rows that are longer than the file
-   * takes are passed over, and without a tokenizer those of which the prompt's tokens are not pooled.
+   * Runs the rows that the pipeline put beside the file, and compares ids and outputs. Rows that are longer than the
+   * file takes are passed over, and without a tokenizer those of which the prompt's tokens are not pooled.
    */
   async check(golden, tell = () => {}) {
     const results = [];
@@ -138,7 +138,8 @@ function verdict(results, golden) {
   const worst = results.reduce((low, one) => (low && cosineOf(low) <= cosineOf(one) ? low : one), null);
   // Written so that NaN fails.
   const isLow = (one) => !(one.cosine !== null && one.cosine >= least);
-  if (worst && isLow(worst)) failures.push(`cosine ${worst.cosine ?? "none"}, ${least} is asked for, ${shown(worst.row)}`);
+  if (worst && isLow(worst))
+    failures.push(`cosine ${worst.cosine ?? "none"}, ${least} is asked for, ${shown(worst.row)}`);
   const sqnrDb = results.every((one) => one.comparable) ? sqnr(results) : null;
   if (golden.min_sqnr_db !== null && sqnrDb !== null && !(sqnrDb >= golden.min_sqnr_db)) {
     failures.push(`SQNR ${sqnrDb.toFixed(2)} dB, ${golden.min_sqnr_db} is asked for`);

@@ -1,9 +1,9 @@
 /**
- * The tokenizer of a tokenizer.json: WordPiece as BERT's students have it, byte-level BPE as RoBERTa's, and SentencePiece
- * unigram in the form of multilingual E5 on the hub.
+ * The tokenizer of a tokenizer.json: WordPiece as BERT's students have it, byte-level BPE as RoBERTa's, and
+ * SentencePiece unigram in the form of multilingual E5 on the hub.
  *
- * Each step here gives Hugging Face's ids on every row of the conformance kit (`make browser-check`). Steps of which that
- * was not shown (such as ALBERT's) are refused by name, and the page offers no text field then.
+ * Each step here gives Hugging Face's ids on every row of the conformance kit (`make browser-check`). Steps of which
+ * that was not shown (such as ALBERT's) are refused by name, and the page offers no text field then.
  */
 
 import {readModel} from "./models.mjs";
@@ -62,8 +62,8 @@ export class Tokenizer {
    * @param {string} first the text; the question, if there is a passage.
    * @param {?string} second the second text.
    * @param {?number} maxLength tokens of the row at most, special ones included; of two texts the longer is cut first.
-   * @returns {{ids: number[], types: number[], texts: number[], from: number[], to: number[]}} `texts` says which text a
-   *     token is of, -1 for special tokens; `from` and `to` are places in that text's string.
+   * @returns {{ids: number[], types: number[], texts: number[], from: number[], to: number[]}} `texts` says which
+   *     text a token is of, -1 for special tokens; `from` and `to` are places in that text's string.
    */
   encode(first, second = null, maxLength = null) {
     const one = this.#tokens(first);
@@ -105,8 +105,10 @@ export class Tokenizer {
       const [normal, words] = this.#cut(this.#normalize(part));
       for (const [first, end] of words) this.#model.tokens(normal, first, end, found);
     };
-    for (let at = 0; at < whole.size; ) {
-      const added = this.#added.get(whole.codes[at])?.find((one) => one.codes.every((c, n) => whole.codes[at + n] === c));
+    for (let at = 0; at < whole.size;) {
+      const added = this.#added
+        .get(whole.codes[at])
+        ?.find((one) => one.codes.every((c, n) => whole.codes[at + n] === c));
       if (added === undefined) {
         at++;
         continue;
@@ -199,7 +201,10 @@ class Template {
 
   constructor(step) {
     if (step?.type === "RobertaProcessing") {
-      const [cls, sep] = [{id: step.cls[1], type: 0}, {id: step.sep[1], type: 0}];
+      const [cls, sep] = [
+        {id: step.cls[1], type: 0},
+        {id: step.sep[1], type: 0},
+      ];
       this.#single = [cls, {text: 0, type: 0}, sep];
       this.#pair = [...this.#single, sep, {text: 1, type: 0}, sep];
       return;

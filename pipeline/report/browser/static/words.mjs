@@ -3,7 +3,9 @@
 import {AlignedText, UnsupportedTokenizer} from "./normalizers.mjs";
 
 const [SPACE, APOSTROPHE, MARK] = [0x20, 0x27, 0x2581];
-const CONTRACTIONS = ["s", "t", "re", "ve", "m", "ll", "d"].map((one) => Array.from(one, (letter) => letter.charCodeAt(0)));
+const CONTRACTIONS = ["s", "t", "re", "ve", "m", "ll", "d"].map((one) =>
+  Array.from(one, (letter) => letter.charCodeAt(0)),
+);
 
 /** GPT-2's characters for bytes: those that can be seen stand for themselves, the others for U+0100 and on. */
 export const BYTE_CHARACTERS = (() => {
@@ -79,7 +81,8 @@ function byteLevel(step, characters) {
   const utf8 = new TextEncoder();
   return (text) => {
     const spaced = new AlignedText();
-    if (step.add_prefix_space && text.size > 0 && text.codes[0] !== SPACE) spaced.add(SPACE, text.from[0], text.from[0]);
+    if (step.add_prefix_space && text.size > 0 && text.codes[0] !== SPACE)
+      spaced.add(SPACE, text.from[0], text.from[0]);
     for (let at = 0; at < text.size; at++) spaced.add(text.codes[at], text.from[at], text.to[at]);
     const bytes = new AlignedText();
     const words = ranges(spaced.codes).map(([first, end]) => {
@@ -102,7 +105,8 @@ function byteLevel(step, characters) {
 function gpt2(characters) {
   const [letters, numbers] = [characters.category("L"), characters.category("N")];
   const spaces = characters.set("regex_space");
-  const kind = (code) => (letters.has(code) ? "letter" : numbers.has(code) ? "number" : spaces.has(code) ? "space" : "other");
+  const kind = (code) =>
+    letters.has(code) ? "letter" : numbers.has(code) ? "number" : spaces.has(code) ? "space" : "other";
   const endOf = (codes, at) => {
     if (codes[at] === APOSTROPHE) {
       const found = CONTRACTIONS.find((one) => one.every((code, n) => codes[at + 1 + n] === code));
@@ -118,7 +122,7 @@ function gpt2(characters) {
   };
   return (codes) => {
     const words = [];
-    for (let at = 0; at < codes.length; ) {
+    for (let at = 0; at < codes.length;) {
       const end = endOf(codes, at);
       words.push([at, end]);
       at = end;
