@@ -28,6 +28,7 @@ from pipeline.formats.browsers import BrowserRuntime, NpmPackage
 from pipeline.recipe.loading import read_recipe
 from pipeline.report.browser import assets, offer, server
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 STATIC = Path(server.__file__).parent / "static"
 RUNTIME = BrowserRuntime("A runtime 1.0", (), {"@a/utils": "utils.mjs"})
 ASSETS = {"core.mjs": b"export {};", "utils.mjs": b""}
@@ -183,6 +184,11 @@ def test_every_file_of_the_page_is_in_the_table_and_loads_nothing_from_elsewhere
         assert not re.search(r"https?://|\beval\(|innerHTML|new Function", text), path.name
         imported = re.findall(r'from "(.*?)"', text)
         assert all(one.startswith("./") for one in imported), path.name
+
+
+def test_the_page_s_table_of_characters_is_that_of_the_apps() -> None:
+    tables = REPOSITORY / "android-demo" / "core" / "src" / "main" / "resources" / "pocketbert" / "characters.txt"
+    assert (STATIC / "characters.txt").read_bytes() == tables.read_bytes()
 
 
 def test_one_format_has_a_runtime_for_browsers_and_its_versions_agree() -> None:

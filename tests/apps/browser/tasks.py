@@ -76,10 +76,12 @@ def refused(tokenizer: Path) -> str:
     folder = FOLDER / "tasks" / "refused"
     library = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     if not (folder / "student").exists():
-        sizes = {"vocab_size": library.get_vocab_size(), "pad_token_id": library.token_to_id("<pad>")}
-        student = write_student(folder / "student", "bert", "embedding", **sizes)
-        shutil.copy(tokenizer / "tokenizer.json", student)
-        (student / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<pad>", "unk_token": "<unk>"}))
+        padding = library.token_to_id("<pad>")
+        assert padding is not None
+        sizes = {"vocab_size": library.get_vocab_size(), "pad_token_id": padding}
+        made = write_student(folder / "student", "bert", "embedding", **sizes)
+        shutil.copy(tokenizer / "tokenizer.json", made)
+        (made / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<pad>", "unk_token": "<unk>"}))
     student = {"source": str(folder / "student"), "random_weights": True}
     recipe = recipe_file(folder, student=student, targets={"litert": {"schemes": ["fp32"]}})
     toolchains.run([*POCKETBERT, "verify", str(recipe), "--build", str(folder / "build")], toolchains.REPOSITORY)
