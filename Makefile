@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support coverage front-door compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed tokenizer-peers support coverage front-door compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -155,6 +155,9 @@ core-check: ready  ## build and test both apps' cores, and compare every token i
 
 apps-check: core-check  ## both apps: screens photographed, view models and answers compared, an APK packed (20 minutes)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.apps_check
+
+browser-check: ready  ## the page of `report --serve`: every token id, three files in a real Chromium (Node.js and Chromium; 10 minutes)
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.browser.check
 
 android-apk: ready  ## pack a signed debug APK of what apps-check built; the runtimes come in by Gradle's build alone
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.apk

@@ -21,6 +21,7 @@ import typer
 from pipeline.atomic import FULL
 from pipeline.cli import (
     arm64,
+    browser,
     demo,
     documents,
     foreign,
@@ -128,7 +129,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect a checkpoint, say what is assumed of it, and write a recipe that fits it."""
+    """Inspect a checkpoint and write a recipe that fits it."""
     from pipeline.planning.draft import draft
 
     given = {"text": text, "pair": pair, "label": label}
@@ -277,10 +278,32 @@ def benchmark(
 
 
 def report(
-    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = BUILD, as_json: AsJson = False
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Instead, serve a page that runs the verified files in a browser.")
+    ] = False,
+    lan: Annotated[
+        bool, typer.Option("--lan", help="With --serve: for a phone in this network too, for an hour.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --serve: the port; 0 for one that is free.", min=0, max=65535)] = 0,
+    install: Annotated[
+        bool, typer.Option("--install", help="With --serve: download the browser's runtime into BUILD/.browser/ once.")
+    ] = False,
+    build: BuildFolder = BUILD,
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of what was converted, verified and measured."""
-    _line(recipe, "report", target=target, build=build, as_json=as_json)
+    if not serve:
+        if lan or port or install:
+            raise InputError("--lan, --port and --install belong to --serve.")
+        _line(recipe, "report", target=target, build=build, as_json=as_json)
+    from pipeline.planning import places
+
+    parsed, file = places.recipe(recipe, build)
+    chosen = choose_targets(parsed, target or [])
+    outdated = shipping.outdated(parsed, file, chosen, build, stale=False)
+    browser.serve(parsed, build, chosen, outdated, lan=lan, port=port, install=install, as_json=as_json)
 
 
 def list_(as_json: AsJson = False) -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder
-from pipeline.errors import EXIT_DONE, InputError
+from pipeline.errors import EXIT_DONE, InputError, PipelineError
 
 if TYPE_CHECKING:
     from pipeline.convert.predicting import Answer, Settings
@@ -95,12 +95,18 @@ def _answering(settings: "Settings", pair: str | None) -> "Iterator[Callable[[Se
     from pipeline.execution.worker import Worker
 
     with private_log() as log, Worker(log) as worker:
-        worker.call(predicting.open_model, settings)
 
         def answer(texts: Sequence[str]) -> "list[Answer]":
             return worker.call(predicting.answer, [one if pair is None else (one, pair) for one in texts])
 
-        yield answer
+        try:
+            worker.call(predicting.open_model, settings)
+            yield answer
+        except PipelineError:
+            with suppress(PipelineError):
+                worker.call(predicting.close_model)
+            raise
+        worker.call(predicting.close_model)
 
 
 def _stream(lines: Iterator[list[str]], answer: "Callable[[Sequence[str]], list[Answer]]", *, as_json: bool) -> None:

@@ -35,9 +35,9 @@ def ship(
 
     parsed, file = places.recipe(recipe, build)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
-    outdated = _outdated(parsed, file, chosen, build, stale=stale)
+    stale_targets = outdated(parsed, file, chosen, build, stale=stale)
     shipped = apps.ship(
-        parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated, named=recipe, sign=sign
+        parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=stale_targets, named=recipe, sign=sign
     )
     rows = [one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in shipped]
     document = {"shipped": rows}
@@ -79,7 +79,7 @@ def push(
             repository,
             explicit=bool(target),
             allow_not_run=allow_not_run,
-            outdated=_outdated(parsed, file, chosen, build, stale=stale),
+            outdated=outdated(parsed, file, chosen, build, stale=stale),
             tell=progress.note,
             sign=sign,
         )
@@ -89,7 +89,7 @@ def push(
     documents.show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))
 
 
-def _outdated(recipe: "Recipe", file: Path, targets: "list[Target]", build: Path, *, stale: bool) -> Mapping[str, str]:
+def outdated(recipe: "Recipe", file: Path, targets: "list[Target]", build: Path, *, stale: bool) -> Mapping[str, str]:
     """Return the targets of other inputs than the recipe has now, which do not go out; none if `--stale` takes them."""
     from pipeline.planning import run as running
     from pipeline.planning.build import Request

@@ -137,6 +137,7 @@ def open_model(settings: Settings) -> None:
     global _opened
     model = load(settings.file, threads=settings.threads, head=settings.head)
     vectors = None
+    _opened = model, settings, vectors
     if settings.labels is None:
         if model.signature.output_kind == "embedding":
             vectors = _candidate_vectors(model, settings)
@@ -146,6 +147,14 @@ def open_model(settings: Settings) -> None:
                 "neighbours."
             )
     _opened = model, settings, vectors
+
+
+def close_model() -> None:
+    """Close the open model, so that a worker that goes on has the runtime to itself."""
+    global _opened
+    if _opened is not None:
+        _opened[0].close()
+        _opened = None
 
 
 def answer(texts: Sequence[str | tuple[str, str]]) -> list[Answer]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.formats.browsers import BrowserRuntime
 from pipeline.formats.rounding import ComputedAs, Rounding
 from pipeline.formats.runners import PhoneRunner
 from pipeline.formats.signature import Function, Signature
@@ -115,6 +116,8 @@ class Backend(Protocol):
     """Other operators by which files may compute an activation, by the checkpoint's activation."""
     PHONE_RUNNER: PhoneRunner | None
     """The runtime's own benchmark program for Android phones; None if there is none."""
+    BROWSER_RUNTIME: BrowserRuntime | None
+    """The runtime for web browsers; None if there is none."""
     FILE: str
     """Name of the model file or package."""
     DISTRIBUTIONS: tuple[str, ...]

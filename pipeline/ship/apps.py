@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline import artifact, formats
+from pipeline import formats
 from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
@@ -16,8 +16,7 @@ from pipeline.ship import placing
 from pipeline.ship.placing import ShippedModel
 from pipeline.ship.record import OTHER_INPUTS, check_thorough
 from pipeline.trust import signing
-from pipeline.verify import record as parity_record
-from pipeline.verify.record import Parity
+from pipeline.verify.record import verdict_on
 
 ANDROID, IOS = "android-demo/app/src/main/assets/model", "ios-demo/App/Resources/Model"
 PLACES = {"android": ANDROID, "ios": IOS}
@@ -95,7 +94,7 @@ def checked(
 
     `thorough` names the recipe for the command that an error suggests, where only a thorough verdict will do.
     """
-    parity = _verdict(folder, target, model)
+    parity = verdict_on(model, folder, target)
     if parity.verdict == "failed":
         raise GateFailed(f"{target} is not shipped: its verdict is failed ({parity.reasons[0]}).")
     if parity.verdict == "not_run" and not allow_not_run:
@@ -121,14 +120,3 @@ def checked(
         compute_units=offered,
         untried_units=untried,
     )
-
-
-def _verdict(folder: Path, target: Target, model: Artifact) -> Parity:
-    """Return the verdict on exactly this model."""
-    place = folder / str(target) / "parity"
-    if not place.exists():
-        raise ArtifactError(f"{target} was not verified: {place} does not exist. Run `pocketbert verify` first.")
-    judged = artifact.load(place)
-    if judged.manifest.inputs.get("model") != model.digest:
-        raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
-    return parity_record.read_parity(place)

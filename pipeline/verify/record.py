@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline import artifact
+from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
 from pipeline.kinds import OutputKind
@@ -317,3 +319,23 @@ def read_parity(folder: Path) -> Parity:
         return Parity.model_validate_json((folder / PARITY).read_bytes())
     except (OSError, ValidationError) as error:
         raise ArtifactError(f"{folder / PARITY} cannot be read; make it again with `pocketbert verify`.") from error
+
+
+def verdict_on(model: Artifact, folder: Path, target: Target) -> Parity:
+    """Return the verdict on exactly this model.
+
+    Args:
+        model: the target's model artifact.
+        folder: the recipe's folder in the build folder.
+        target: the format and scheme.
+
+    Raises:
+        ArtifactError: it was not verified, it is another file than the verified one, or the record cannot be read.
+    """
+    place = folder / str(target) / "parity"
+    if not place.exists():
+        raise ArtifactError(f"{target} was not verified: {place} does not exist. Run `pocketbert verify` first.")
+    judged = artifact.load(place)
+    if judged.manifest.inputs.get("model") != model.digest:
+        raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
+    return read_parity(place)

@@ -16,6 +16,7 @@ from pipeline.formats.coreml.convert import (
 )
 from pipeline.formats.coreml.facts import (
     APPS,
+    BROWSER_RUNTIME,
     COMPUTE_UNITS,
     COMPUTED_AS,
     CONVERT_SECONDS,
@@ -41,6 +42,7 @@ from pipeline.formats.coreml.session import (
 __all__ = [
     "APPS",
     "BASE_SCHEME",
+    "BROWSER_RUNTIME",
     "COMPUTED_AS",
     "COMPUTE_UNITS",
     "CONVERTS",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pipeline.formats.browsers import BrowserRuntime
 from pipeline.formats.rounding import ComputedAs, Rounding
 from pipeline.formats.runners import PhoneRunner
 
@@ -19,3 +20,5 @@ ROUNDING = Rounding(127, dtype=np.float16)
 """Rounding of coremltools 9.0, in half precision."""
 COMPUTED_AS: Mapping[str, ComputedAs] = {}
 PHONE_RUNNER: PhoneRunner | None = None
+
+BROWSER_RUNTIME: BrowserRuntime | None = None

@@ -16,6 +16,7 @@ from pipeline.formats.executorch.convert import (
 )
 from pipeline.formats.executorch.facts import (
     APPS,
+    BROWSER_RUNTIME,
     COMPUTE_UNITS,
     COMPUTED_AS,
     CONVERT_SECONDS,
@@ -39,6 +40,7 @@ from pipeline.formats.executorch.session import (
 __all__ = [
     "APPS",
     "BASE_SCHEME",
+    "BROWSER_RUNTIME",
     "COMPUTED_AS",
     "COMPUTE_UNITS",
     "CONVERTS",

@@ -9,6 +9,7 @@ method's name since v1.3.0.
 import re
 from collections.abc import Mapping
 
+from pipeline.formats.browsers import BrowserRuntime
 from pipeline.formats.rounding import ComputedAs, Rounding
 from pipeline.formats.runners import RUNS, PhoneRunner, Timings
 
@@ -52,3 +53,5 @@ COMPUTED_AS: Mapping[str, ComputedAs] = {
 PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
     "executor_runner", inputs="ones", any_length=False, log_tag="ExecuTorch", command=_command, read=_read
 )
+
+BROWSER_RUNTIME: BrowserRuntime | None = None

@@ -16,6 +16,7 @@ from pipeline.formats.litert.convert import (
 )
 from pipeline.formats.litert.facts import (
     APPS,
+    BROWSER_RUNTIME,
     COMPUTE_UNITS,
     COMPUTED_AS,
     CONVERT_SECONDS,
@@ -39,6 +40,7 @@ from pipeline.formats.litert.session import (
 __all__ = [
     "APPS",
     "BASE_SCHEME",
+    "BROWSER_RUNTIME",
     "COMPUTED_AS",
     "COMPUTE_UNITS",
     "CONVERTS",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from pipeline.formats.browsers import BrowserRuntime, NpmPackage
 from pipeline.formats.rounding import ComputedAs, Rounding
 from pipeline.formats.runners import RUNS, WARMUP, PhoneRunner, Timings
 
@@ -49,4 +50,35 @@ COMPUTED_AS: Mapping[str, ComputedAs] = {}
 
 PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
     "benchmark_model", inputs="random numbers", any_length=True, log_tag=None, command=_command, read=_read
+)
+
+_BUILDS = ("", "_compat", "_jspi")
+"""Builds of the runtime: the usual one, one for browsers without relaxed SIMD, and one that lets WebGPU leave single
+operations to WebAssembly."""
+BROWSER_RUNTIME: BrowserRuntime | None = BrowserRuntime(
+    "LiteRT.js 2.5.3",
+    (
+        NpmPackage(
+            "@litertjs/core",
+            "2.5.3",
+            "PlGmbMOq9WitX7FO0jhbdJw9GthatsyuCQXjTt/wJZo0FLaw48q4tz8IwqgqCIkviYGr9OFDL1kCnN4nzWoyJQ==",
+            11_817_097,
+            {
+                "core.mjs": "package/dist/index.js",
+                **{
+                    f"litert_wasm{build}_internal.{kind}": f"package/wasm/litert_wasm{build}_internal.{kind}"
+                    for build in _BUILDS
+                    for kind in ("js", "wasm")
+                },
+            },
+        ),
+        NpmPackage(
+            "@litertjs/wasm-utils",
+            "2.5.3",
+            "4fJiw6tBQnIs+0jH/OQ16nYOiSl8/+zZnn5h2ul8aTKHi05sVqZW580Tmk78pC2kT39A9OYBVdFawteZ/sI1kQ==",
+            4_698,
+            {"wasm-utils.mjs": "package/dist/index.js"},
+        ),
+    ),
+    {"@litertjs/wasm-utils": "wasm-utils.mjs"},
 )

@@ -1,4 +1,6 @@
-"""Tables of characters that both apps' tokenizers read, found by asking the reference library character by character.
+"""Tables of characters that the tokenizers of both apps and of the browser's page read.
+
+They are found by asking the reference library character by character.
 
 A phone's own Unicode tables are of another age than those of `tokenizers` (which has several: Oniguruma's classes are
 of Unicode 16, its NFKC of Unicode 12, its punctuation of Unicode 8). So the apps use none of the phone's: whatever a
@@ -22,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 PLACES = (
     REPOSITORY / "android-demo" / "core" / "src" / "main" / "resources" / "pocketbert" / "characters.txt",
     REPOSITORY / "ios-demo" / "Core" / "Sources" / "Core" / "Resources" / "characters.txt",
+    REPOSITORY / "pipeline" / "report" / "browser" / "static" / "characters.txt",
 )
 ALL = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
 _TEXT = "".join(ALL)
