@@ -113,7 +113,7 @@ def _verdicts(parities: Mapping[str, Parity]) -> Table:
     for title in ("MB", *scores, *kept, f"mean {score}", f"worst {score}"):
         table.add_column(title, justify="right")
     for name, parity in parities.items():
-        found = {(row.dataset, row.metric): f"{row.reference:.2%} → {row.found:.2%}" for row in parity.datasets}
+        found = {(row.dataset, row.metric): f"{row.reference:.4f} → {row.found:.4f}" for row in parity.datasets}
         measures = parity.measures
         values = [measures.mean_score, measures.worst_score] if measures else [None, None]
         table.add_row(

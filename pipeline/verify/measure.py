@@ -38,7 +38,7 @@ from pipeline.verify.record import (
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import MatchedFunction
 
-PADDED_EVERY = 3
+PADDED_EVERY = 6
 """Stride over verification rows that run at the longest length too."""
 ALL_LENGTHS_EVERY = 24
 """Stride over rows that run at each length that they fit, and once more in fresh sessions."""
