@@ -72,7 +72,7 @@ list: ready  ## list what exists: architectures, tasks, backends, schemes, datas
 # One worker a core, as far as memory holds them; tests do not depend on the worker that runs them.
 PYTEST := .venv/bin/python -m pytest -n auto --dist worksteal
 
-test: ready  ## the tests, without the slow cross products (9 minutes on two cores)
+test: ready  ## the tests, without the slow cross products (8 minutes on two cores)
 	@$(PYTEST)
 
 test-quick: ready  ## the tests that need no toolchain (a minute)
