@@ -221,7 +221,7 @@ def make_sandbox(place: Path) -> None:
 
 
 _STUDENT = """
-import shutil, sys
+import json, shutil, sys
 import numpy, torch, transformers
 from pathlib import Path
 from pipeline.checkpoint import source
@@ -230,8 +230,15 @@ from pipeline.recipe import loading
 place = Path(sys.argv[1])
 torch.manual_seed(0)
 config = transformers.AutoConfig.for_model("bert", **ARCHITECTURES["bert"].tiny_config)
-transformers.AutoModel.from_config(config).save_pretrained(place)
-shutil.copy(source.find(*loading.read_recipe("minilm")).folder / "tokenizer.json", place)
+bare = place.with_name("bare")
+transformers.AutoModel.from_config(config).save_pretrained(bare)
+shutil.copy(source.find(*loading.read_recipe("minilm")).folder / "tokenizer.json", bare)
+shutil.copytree(bare, place)
+kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+rows = [{"path": path, "type": "sentence_transformers.models." + kind} for path, kind in kinds.items()]
+(place / "modules.json").write_text(json.dumps(rows))
+(place / "1_Pooling").mkdir()
+(place / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
 ids = numpy.ones((1, 32), numpy.int32)
 numpy.savez(place.with_name("inputs.npz"), input_ids=ids, attention_mask=ids, token_type_ids=ids * 0)
 """
