@@ -57,7 +57,7 @@ report: ready  ## write build/RECIPE/report/
 ship: ready  ## copy the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
 
-demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: two of five)
+demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven)
 	@$(POCKETBERT) demo
 
 push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1

@@ -235,10 +235,12 @@ transformers.AutoModel.from_config(config).save_pretrained(bare)
 shutil.copy(source.find(*loading.read_recipe("minilm")).folder / "tokenizer.json", bare)
 shutil.copytree(bare, place)
 kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-rows = [{"path": path, "type": "sentence_transformers.models." + kind} for path, kind in kinds.items()]
+names = [{"idx": at, "name": str(at), "path": path} for at, path in enumerate(kinds)]
+rows = [one | {"type": "sentence_transformers.models." + kinds[one["path"]]} for one in names]
 (place / "modules.json").write_text(json.dumps(rows))
 (place / "1_Pooling").mkdir()
-(place / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+pooling = {"word_embedding_dimension": config.hidden_size, "pooling_mode_mean_tokens": True}
+(place / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 ids = numpy.ones((1, 32), numpy.int32)
 numpy.savez(place.with_name("inputs.npz"), input_ids=ids, attention_mask=ids, token_type_ids=ids * 0)
 """

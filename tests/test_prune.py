@@ -627,8 +627,10 @@ def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path, monkeypat
     (tmp_path / "own.txt").write_text("one\none\n")
     with pytest.raises(InputError, match=r"prune.calibration: own.txt hold 1 different texts; 8 or more are needed"):
         calibration.texts(("own.txt",), tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")
-    with pytest.raises(InputError, match=r"prune.calibration: sentiment has no training texts; students are judged by"):
-        calibration.texts(("sentiment",), tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")
+    with pytest.raises(
+        InputError, match=r"prune.calibration: graded_pairs has no training texts; students are judged by"
+    ):
+        calibration.texts(("graded_pairs",), tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")
 
 
 def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

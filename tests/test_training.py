@@ -737,8 +737,8 @@ BAD_RECIPES: dict[str, tuple[str, dict[str, Any], str]] = {
     "nothing": ("classification", {}, "train has no data; give dataset, or train_file and dev_file"),
     "half": ("classification", {"train_file": "a.csv"}, "train has train_file alone"),
     "both": ("classification", {"dataset": "sst2", **OWN}, "train has dataset and train_file"),
-    "unknown": ("classification", {"dataset": "sst3"}, "'sst3' does not exist; there are: sst2, cola, rte"),
-    "no training rows": ("classification", {"dataset": "sentiment"}, "'sentiment' has no rows to train class"),
+    "unknown": ("classification", {"dataset": "sst3"}, "'sst3' does not exist; there are: sentiment, sst2, cola, rte"),
+    "no training rows": ("question_answering", {"dataset": "questions"}, "'questions' has no rows to train question"),
     "of another task": ("classification", {"dataset": "stsb"}, "'stsb' has no rows to train classification on"),
     "of questions": (
         "question_answering",

@@ -293,7 +293,7 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path, monkeypa
         ("absent.txt", None, "absent.txt does not exist"),
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8"),
-        ("sentiment", None, "vocabulary.corpus: sentiment has no training texts; students are judged by all"),
+        ("graded_pairs", None, "vocabulary.corpus: graded_pairs has no training texts; students are judged by all"),
         (
             "books",
             None,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MODELS: Mapping[str, str] = {
     "minilm": "semantic search",
+    "sentiment-small": "sentiment, SMALL: it learned from the package's 120 reviews",
+    "entities-small": "people, places and organisations, SMALL: it learned from the package's 360 sentences",
     "sst2": "sentiment",
     "wnut17": "entities",
     "xquad": "question answering, WEAK: it learned from a few hundred questions",

@@ -324,6 +324,7 @@ DATASETS: dict[str, Dataset] = {
             Columns("text", None, "label"),
             names=_SENTIMENTS,
             written=_DIGITS,
+            train="../demo/sentiment_train.jsonl",
         ),
         Dataset("questions", "questions.json", True, "squad_f1"),
         Dataset(
