@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import branch_of, recipe_file
+from conftest import branch_of, recipe_file, run_command_here
 
 from pipeline import tasks
 from pipeline.checkpoint import loading, sentences, source
@@ -465,3 +465,27 @@ def test_an_adapter_is_refused_with_the_lines_that_merge_it(folder: Path) -> Non
     put(folder, {"adapter_config.json": {"peft_type": "LORA"}})
     with pytest.raises(StudentError, match=r"AutoPeftModelForFeatureExtraction.*merge_and_unload"):
         find(folder)
+
+
+@pytest.mark.toolchain
+def test_a_cross_encoder_that_was_pruned_is_no_longer_the_library_s(
+    tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its layers have shapes that the library cannot load, and its scores are others than the folder's by design."""
+    from pipeline.checkpoint import shapes
+
+    folder = Path(shutil.copytree(tiny_student("bert", "regression"), tmp_path / "student"))
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    (folder / "config.json").write_text(json.dumps(config))
+    recipe = recipe_file(
+        tmp_path,
+        task="regression",
+        student={"source": "student", "random_weights": True},
+        prune={"intermediate_size": 0.5, "calibration_texts": 16, "max_length": 16},
+    )
+    outcome = run_command_here("student", recipe, "--build", tmp_path / "build", cwd=tmp_path)
+    assert outcome.rc == 0, outcome.stderr
+    made = json.loads((tmp_path / "build" / "tiny" / "student" / "config.json").read_text())
+    assert shapes.KEY in made
+    assert "sentence_transformers" in made
