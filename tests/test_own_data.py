@@ -172,6 +172,24 @@ def test_the_dev_split_has_no_label_that_training_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.toolchain
+def test_a_rare_one_of_several_labels_is_trained_on(tmp_path: Path) -> None:
+    several = [(f"text {one}", f"common|rare {one}" if one % 3 else "") for one in range(60)]
+    file = written(tmp_path / "my.csv", several)
+    with pytest.raises(InputError, match="has 41 labels in 60 rows, too few of each"):
+        inspect(file, tasks.get("multi_label_classification"), {}, tmp_path / "recipe.toml")
+    several = [(f"text {one}", f"common|rare {one}" if one % 3 == 1 else "common") for one in range(60)]
+    file = written(tmp_path / "my.csv", several)
+    found = inspect(file, tasks.get("multi_label_classification"), {}, tmp_path / "recipe.toml")
+    found.write()
+    assert (found.metric, len(found.labels)) == (None, 21)
+    every = {
+        label for _, _, labels in readers.table_of_labels(found.train, ("Review",), "Category") for label in labels
+    }
+    assert every == set(found.labels)
+    assert len(list(readers.records(found.dev))) == 20
+
+
+@pytest.mark.toolchain
 def test_a_field_that_a_row_lacks_stays_empty(tmp_path: Path) -> None:
     lines = "".join(f"text {one}\t{'ab'[one % 2]}\n" for one in range(60))
     (tmp_path / "my.tsv").write_text(f"text\tlabel\tnote\n{lines}")

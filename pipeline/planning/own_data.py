@@ -48,7 +48,7 @@ class OwnData:
     columns: dict[str, str]
     """The keys `text`, `pair` and `label` of the columns that have other names than these."""
     labels: tuple[str, ...]
-    """The classes, in alphabetical order; empty for other tasks."""
+    """The classes or labels, in alphabetical order; empty for tasks of numbers."""
     metric: str | None
     """None for the task's own."""
     epochs: int
@@ -106,7 +106,7 @@ def inspect(place: Path, task: Task, given: dict[str, str], output: Path) -> Own
     rows = [record for _, record in readers.records(train)]
     columns = _columns(train, rows, kind.several_targets, given)
     labels = _labels(train, task, columns)
-    counts = Counter(labels)
+    counts = Counter(label for row in labels for label in row)
     named = ", ".join(f"{key} = {name}" for key, name in columns.items())
     said, made = {"data": f"{train}, {len(rows):,} rows; columns {named}"}, dict[Path, bytes]()
     if dev is None:
@@ -115,7 +115,7 @@ def inspect(place: Path, task: Task, given: dict[str, str], output: Path) -> Own
     else:
         said["dev split"] = f"{dev}, {_judged(train, dev, task, columns):,} rows"
     metric = None
-    if counts:
+    if counts and not kind.several_targets:
         metric, said["metric"] = _metric(counts, kind.metric)
     passes = min(max(_PASSES[0], round(_UPDATES * _BATCH / max(len(rows), 1))), _PASSES[1])
     renamed = {key: name for key, name in columns.items() if name != key}
@@ -134,17 +134,15 @@ def _metric(counts: Mapping[str, int], usual: str) -> tuple[str | None, str]:
     )
 
 
-def _labels(file: Path, task: Task, columns: Mapping[str, str]) -> list[str]:
-    """Return the class of each row, or nothing where the task has none; training would read the same rows.
+def _labels(file: Path, task: Task, columns: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the class of each row, its labels, or nothing in a task of numbers; training would read the same rows.
 
     Raises:
         InputError: a row lacks a text or label, has one that is no number in a task of numbers, or all have one label.
     """
     named = _named(columns)
     if KINDS[task.output_kind].several_targets:
-        for _ in label_rows(file, named):
-            pass
-        return []
+        return [tuple(row.labels) for row in label_rows(file, named)]
     labels = []
     for row in table_rows(file, named):
         labels.append(row.label)
@@ -155,7 +153,7 @@ def _labels(file: Path, task: Task, columns: Mapping[str, str]) -> list[str]:
             f"{file}: all {len(labels)} rows have {labels[0]!r} in column {columns['label']}, and at least two labels "
             "are needed. Name another column with --label."
         )
-    return labels if task.has_labels else []
+    return [(label,) if task.has_labels else () for label in labels]
 
 
 def _judged(train: Path, dev: Path, task: Task, columns: Mapping[str, str]) -> int:
@@ -232,7 +230,7 @@ def _columns(file: Path, rows: list[dict[str, object]], several: bool, given: di
 
 
 def _split(
-    file: Path, rows: list[dict[str, object]], labels: Sequence[str], output: Path
+    file: Path, rows: list[dict[str, object]], labels: Sequence[tuple[str, ...]], output: Path
 ) -> tuple[dict[Path, bytes], str]:
     """Draw a tenth of the rows as a dev split, and the others as training rows.
 
@@ -245,14 +243,15 @@ def _split(
     count = min(max(fewest, round(len(rows) * _DEV_FRACTION)), most)
     if len(rows) < 2 * fewest:
         raise InputError(f"{file} has {len(rows)} rows; {2 * fewest} are needed to train on some and judge on others.")
-    # Each label is in both parts, where it has rows enough.
-    even = bool(labels) and min(Counter(labels).values()) > 1 and len(set(labels)) <= count
+    known = {label for row in labels for label in row}
+    # Each class is in both parts, where it has rows enough.
+    even = all(len(row) == 1 for row in labels) and min(Counter(labels).values()) > 1 and len(known) <= count
     # Where it has not, a row of each is trained on: a label that is in the dev split alone would be refused.
-    first = {} if even else {label: number for number, label in reversed(list(enumerate(labels)))}
+    first = {} if even else {label: at for at, row in reversed(list(enumerate(labels))) for label in row}
     drawn = sorted(set(range(len(rows))) - set(first.values()))
-    if len(drawn) < count:
+    if len(drawn) <= count:
         raise InputError(
-            f"{file} has {len(set(labels))} labels in {len(rows)} rows, too few of each to train on some and judge on "
+            f"{file} has {len(known)} labels in {len(rows)} rows, too few of each to train on some and judge on "
             "others. Name another column with --label."
         )
     kept, held = train_test_split(
@@ -261,7 +260,7 @@ def _split(
     places = [output.with_name(f"{output.stem}-{name}{file.suffix.lower()}") for name in ("train", "dev")]
     made = {
         place: _content(file, rows, sorted(numbers))
-        for place, numbers in zip(places, ([*first.values(), *kept], held), strict=True)
+        for place, numbers in zip(places, ({*first.values(), *kept}, held), strict=True)
     }
     for place, content in made.items():
         # It may be a file of the user's own, which no option gives up.
