@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import socket
 import tarfile
 import threading
 import time
@@ -137,6 +138,23 @@ def test_another_host_s_name_finds_nothing(offered: tuple[offer.Offer, dict[str,
         assert ask(listening, "/offer.json", host=f"localhost:{port}")[0] == 200
         assert ask(listening, "/offer.json", host=f"evil.example:{port}")[0] == 404
         assert ask(listening, "/offer.json", host="127.0.0.1")[0] == 404
+
+
+def test_at_port_80_a_browser_names_no_port(
+    offered: tuple[offer.Offer, dict[str, offer.ServedFile]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(offered) as usual:
+        assert ask(usual, "/offer.json", host=server.LOOPBACK)[0] == 404
+        free = usual.server_address[1]
+    # Port 80 is not everybody's: another one stands for it.
+    monkeypatch.setattr(server, "_HTTP_PORT", free)
+    with server.Server(usual.site, server.LOOPBACK, free, "") as listening:
+        thread = threading.Thread(target=listening.run, args=(60,))
+        thread.start()
+        assert ask(listening, "/offer.json", host="localhost")[0] == 200
+        assert ask(listening, "/offer.json", host="evil.example")[0] == 404
+        listening.shutdown()
+        thread.join()
 
 
 def test_behind_a_token_nothing_is_found_without_it(offered: tuple[offer.Offer, dict[str, offer.ServedFile]]) -> None:
@@ -270,6 +288,32 @@ def test_another_tarball_than_the_pinned_one_is_neither_kept_nor_served(
     (tmp_path / "kept" / runtime.packages[0].tarball).write_bytes(content)
     with pytest.raises(InputError, match="sha512 differs"):
         assets.read(longer, tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n", b""]
+)
+def test_what_speaks_no_http_is_no_registry(
+    registry: tuple[BrowserRuntime, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    runtime, _ = registry
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def speak() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(InputError, match=r"cannot be downloaded: \S.*Nothing was kept"):
+            assets.install(runtime, tmp_path / "kept", lambda text: None)
+        thread.join()
+    monkeypatch.setenv("npm_config_registry", "http://no host")
+    with pytest.raises(InputError, match=r"cannot be downloaded: \S"):
+        assets.install(runtime, tmp_path / "kept", lambda text: None)
 
 
 # --- the command --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -581,6 +582,15 @@ def test_lines_of_standard_input_are_answered_as_they_come(tiny_line, command_he
     assert [row["text"] for row in rows] == ["one", "two words", "three"]
     assert last == {"exit": 0}
     assert 0 < early[0] < len(outcome.stdout)
+
+
+def test_a_closed_standard_input_is_none(tiny_line):
+    # What is opened next gets its number, and reading that would never end.
+    command = [sys.executable, "-m", "pipeline", "predict", str(tiny_line.folder / "litert-fp32")]
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    outcome = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert "there is no text: give one or more after the file" in outcome.stderr
 
 
 def test_lines_are_read_in_batches_and_a_bad_one_is_named(monkeypatch):

@@ -1,5 +1,6 @@
 """Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -15,10 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file, run_command_here, write_student
 
-from pipeline import artifact, atomic
+from pipeline import artifact, atomic, tasks
 from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
@@ -26,10 +28,13 @@ from pipeline.execution import executor, runs, store
 from pipeline.execution.executor import Job, Step, carry_out
 from pipeline.execution.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import Labels
 from pipeline.planning import cleaning
 from pipeline.planning import run as running
 from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
+from pipeline.student import reference
 
 Make = Callable[..., Mapping[str, Any]]
 
@@ -944,3 +949,14 @@ def test_a_student_at_chance_is_known_before_any_conversion(tiny_student, tmp_pa
     assert "Nothing was converted" in outcome.stderr
     left = sorted(path.name for path in (tmp_path / "build" / "tiny").iterdir())
     assert left == ["link-to-recipe.toml", "logs", "student"]
+
+
+@pytest.mark.parametrize(("metric", "refused"), [("accuracy", True), ("matthews", False)])
+def test_rows_that_cannot_tell_a_perfect_student_from_luck_are_not_held_against_it(metric: str, refused: bool) -> None:
+    """18 of 20 rows have one label: two standard errors above .9 is more than 1."""
+    gold = [0.0] * 18 + [1.0] * 2
+    labels = Labels("dev_file", list(range(20)), None, gold, metric, ["a", "b"])
+    perfect = RowOutputs(np.array([[1.0 - one, one] for one in gold], np.float32), np.ones(20, np.int64))
+    said = pytest.raises(InputError, match=r"dev_file cannot tell any student from luck: on 20 rows .* accuracy 1\.034")
+    with said if refused else contextlib.nullcontext():
+        reference._check_above_chance(tasks.get("classification"), [labels], perfect)

@@ -132,6 +132,99 @@ def test_files_that_nothing_can_be_trained_on_are_refused(name: str, task: str, 
         inspect(tmp_path / name, tasks.get(task), {}, tmp_path / "recipe.toml")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.csv", "text,label\na text,\n", r"empty.csv, row 1: column 'label' is empty"),
+        ("short.tsv", "text\tlabel\na text\n", r"short.tsv, row 1: column 'label' is empty"),
+        ("nested.jsonl", '{"text": "a text", "label": {"id": 1}}\n', r"nested.jsonl, row 1: .* holds a dict"),
+        ("one.csv", "text,label\na,same\nb,same\n", "all 2 rows have 'same' in column label, and at least two"),
+        ("comma.csv", "text;label\na;b\n", r"Say it with --text\. Columns of a \.csv file have commas between them"),
+    ],
+)
+def test_rows_that_training_would_refuse_are_named_in_the_user_s_own_file(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        inspect(tmp_path / name, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+
+
+@pytest.mark.toolchain
+def test_labels_that_count_as_false_are_labels(tmp_path: Path) -> None:
+    file = tmp_path / "my.jsonl"
+    file.write_text("".join(json.dumps({"text": f"text {one}", "label": one % 2}) + "\n" for one in range(60)))
+    assert inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml").labels == ("0", "1")
+
+
+@pytest.mark.toolchain
+def test_the_dev_split_has_no_label_that_training_lacks(tmp_path: Path) -> None:
+    rare = [(f"a rare text {one}", f"rare {one}") for one in range(30)]
+    file = written(tmp_path / "my.csv", [*rows(60), *rare])
+    found = inspect(file, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    found.write()
+    trained, judged = ([fields for _, fields in readers.table(one, ("Category",))] for one in (found.train, found.dev))
+    assert (len(trained), len(judged)) == (70, 20)
+    assert {label for (label,) in judged} < {label for (label,) in trained}
+    file = written(tmp_path / "ids.csv", [(f"text {one}", f"id {one}") for one in range(60)])
+    with pytest.raises(InputError, match=r"has 60 labels in 60 rows, too few .*--label"):
+        inspect(file, CLASSIFICATION, {}, tmp_path / "ids.toml")
+
+
+@pytest.mark.toolchain
+def test_a_rare_one_of_several_labels_is_trained_on(tmp_path: Path) -> None:
+    several = [(f"text {one}", f"common|rare {one}" if one % 3 else "") for one in range(60)]
+    file = written(tmp_path / "my.csv", several)
+    with pytest.raises(InputError, match="has 41 labels in 60 rows, too few of each"):
+        inspect(file, tasks.get("multi_label_classification"), {}, tmp_path / "recipe.toml")
+    several = [(f"text {one}", f"common|rare {one}" if one % 3 == 1 else "common") for one in range(60)]
+    file = written(tmp_path / "my.csv", several)
+    found = inspect(file, tasks.get("multi_label_classification"), {}, tmp_path / "recipe.toml")
+    found.write()
+    assert (found.metric, len(found.labels)) == (None, 21)
+    every = {
+        label for _, _, labels in readers.table_of_labels(found.train, ("Review",), "Category") for label in labels
+    }
+    assert every == set(found.labels)
+    assert len(list(readers.records(found.dev))) == 20
+
+
+@pytest.mark.toolchain
+def test_a_field_that_a_row_lacks_stays_empty(tmp_path: Path) -> None:
+    lines = "".join(f"text {one}\t{'ab'[one % 2]}\n" for one in range(60))
+    (tmp_path / "my.tsv").write_text(f"text\tlabel\tnote\n{lines}")
+    found = inspect(tmp_path / "my.tsv", CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    found.write()
+    assert {fields["note"] for _, fields in readers.records(found.train)} == {""}
+
+
+def test_the_files_of_a_folder_are_told_apart_and_said(tmp_path: Path) -> None:
+    train, dev = (written(tmp_path / f"{name}.csv", rows(30), "text", "label") for name in ("train", "valid-0"))
+    written(tmp_path / "training-old.csv", rows(6), "text", "label")
+    written(tmp_path / "values.csv", rows(9), "text", "label")
+    found = inspect(tmp_path, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+    assert (found.train, found.dev) == (train, dev)
+    assert found.said["dev split"] == f"{dev}, 30 rows"
+    train.rename(tmp_path / "train-1.csv")
+    with pytest.raises(InputError, match=r"several files could be .*: train-1.csv, training-old.csv\. Join them"):
+        inspect(tmp_path, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+
+
+def test_a_dev_file_is_read_with_the_training_file_s_columns_and_labels(tmp_path: Path) -> None:
+    written(tmp_path / "train.csv", rows(30), "text", "label")
+    written(tmp_path / "dev.csv", [*rows(30), ("a text", "unknown")], "text", "label")
+    with pytest.raises(InputError, match=r"dev.csv: label 'unknown' is not in train.csv"):
+        inspect(tmp_path, CLASSIFICATION, {}, tmp_path / "recipe.toml")
+
+
+def test_a_column_has_one_part(tmp_path: Path) -> None:
+    file = written(tmp_path / "my.csv", rows(60))
+    with pytest.raises(InputError, match="column Category cannot be text and label at once"):
+        inspect(file, CLASSIFICATION, {"text": "Category", "label": "Category"}, tmp_path / "recipe.toml")
+    with pytest.raises(InputError, match="multi_regression has a column of numbers for each output"):
+        inspect(file, tasks.get("multi_regression"), {}, tmp_path / "recipe.toml")
+
+
 @pytest.mark.toolchain
 def test_the_recipe_is_whole_and_its_metric_is_trained_with(tmp_path: Path, tiny_student: Any) -> None:
     file = written(tmp_path / "my.csv", rows(90, common=7))

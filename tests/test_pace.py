@@ -1,6 +1,7 @@
 """Estimates: what a machine's own runs teach them, and how large a file is going to be."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,11 +85,17 @@ def test_what_cannot_be_work_of_its_kind_is_clipped(file: Path) -> None:
 def test_a_damaged_record_counts_for_nothing_and_is_mended(file: Path) -> None:
     file.parent.mkdir()
     kind = "convert/litert-fp32/1"
-    numbers = {kind: ["fast", -1, 1e9], "x": [2.0], kind[:-1]: [2]}
+    numbers = {kind: ["fast", -1, 1e9], "x": [2.0], kind[:-1]: [2], kind[:-1] + "9" * 5000: [2]}
     for content in ("", "[", "[1]", "{}", '{"vm": 3}', json.dumps({"vm": numbers})):
         file.write_text(content.replace('"vm"', json.dumps(Pace.machine())))
         assert Pace(file).seconds(node()) == 10.0
     assert learned(file, (node(), 20.0)).seconds(node()) == 20.0
+
+
+def test_a_pipe_is_no_record(file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file)
+    assert Pace(file).seconds(node()) == 10.0
 
 
 def test_the_record_of_another_machine_stays_and_teaches_nothing(file: Path) -> None:

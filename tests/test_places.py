@@ -60,13 +60,20 @@ def test_a_recipe_that_was_run_is_found_from_its_folder_in_the_build_folder(here
     assert places.recipe("tickets", BUILD)[1] == here / file
 
 
+def test_where_a_folder_s_recipe_was_is_said() -> None:
+    remembered(Path("elsewhere/mine.toml"), "tickets").unlink()
+    said = r"build/tickets was made of elsewhere/mine\.toml, which no longer is a recipe of that name; name its file\."
+    with pytest.raises(RecipeError, match=said):
+        places.recipe("tickets", BUILD)
+
+
 def test_a_link_that_leads_to_another_recipe_now_or_nowhere_counts_no_more() -> None:
     file = remembered(Path("elsewhere/mine.toml"), "tickets")
     write(file, "renamed")
     with pytest.raises(RecipeError, match=r"recipe 'tickets' does not exist; there are: .* Your own: renamed\."):
         places.recipe("tickets", BUILD)
     file.unlink()
-    with pytest.raises(RecipeError, match=r"or a path to a .toml\.$"):
+    with pytest.raises(RecipeError, match=r"or a path to a .toml\. build/tickets was made of "):
         places.recipe("tickets", BUILD)
     assert places.recipe(str(write(Path("tickets.toml"), "tickets")), BUILD)[0].name == "tickets"
 

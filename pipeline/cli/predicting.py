@@ -64,7 +64,8 @@ def predict(
         raise InputError("--template and --multi-label are for labels of your own; give those with --labels.")
     folder = places.model(file, build, head)
     streamed = text in (None, [], [_FROM_STDIN])
-    if streamed and os.isatty(_STDIN):
+    # Python has no `stdin` where the descriptor is closed; whatever is opened next would be read in its place.
+    if streamed and (sys.stdin is None or os.isatty(_STDIN)):
         raise InputError("there is no text: give one or more after the file, or pipe in a text a line.")
     settings = Settings(
         folder,

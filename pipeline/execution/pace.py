@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,9 @@ _MOST = 50.0
 _LARGEST_BYTES = 1 << 20
 _SIZE_BYTES, _SIZE_STEP = 1e6, 4
 """A class of sizes reaches over a factor of four."""
+
+_SIZE = re.compile(r"[0-9]{1,3}")
+"""A class of sizes, at the end of a key."""
 
 _Ratios: TypeAlias = dict[str, list[float]]
 
@@ -82,7 +86,8 @@ class Pace:
     def _read(self) -> dict[str, _Ratios]:
         """Return the ratios of every machine that shares the file; what is damaged counts for nothing."""
         try:
-            if self._file is None or self._file.stat().st_size > _LARGEST_BYTES:
+            # Nor from a pipe, which nobody may ever write to.
+            if self._file is None or not self._file.is_file() or self._file.stat().st_size > _LARGEST_BYTES:
                 return {}
             found = json.loads(self._file.read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -97,7 +102,7 @@ def _sound(ratios: object) -> _Ratios:
     for key, values in ratios.items() if isinstance(ratios, Mapping) else ():
         numbers = values if isinstance(values, list) else []
         fit = [one for one in numbers if isinstance(one, float | int) and 1 / _MOST <= one <= _MOST]
-        if fit and key.rpartition("/")[2].isdecimal():
+        if fit and _SIZE.fullmatch(key.rpartition("/")[2]):
             found[key] = fit[-_KEPT:]
     return found
 

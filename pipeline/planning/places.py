@@ -72,6 +72,11 @@ def _unknown(named: str, build: Path) -> RecipeError:
     close = difflib.get_close_matches(named, [*own, *loading.names()], 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     yours = f" Your own: {', '.join(own)}." if own else ""
+    with contextlib.suppress(OSError):
+        link = build / named / LINK
+        if link.is_symlink():
+            was = os.path.normpath(link.parent / os.readlink(link))
+            hint = f" {link.parent} was made of {was}, which no longer is a recipe of that name; name its file."
     ready = ", ".join(loading.names())
     return RecipeError(f"recipe {shown!r} does not exist; there are: {ready}, or a path to a .toml.{yours}{hint}")
 

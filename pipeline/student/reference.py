@@ -171,6 +171,13 @@ def _check_above_chance(task: Task, datasets: Sequence[Labels], outputs: RowOutp
     """Refuse a checkpoint that knows nothing of a dataset, before hours go into files of it."""
     for row in datasets:
         found, bound = scoring.score(task.output_kind, row, outputs), scoring.above_chance_bound(row)
+        if bound >= 1:
+            raise InputError(
+                f"{row.name} cannot tell any student from luck: on {len(row.gold)} rows like these a model that has "
+                f"learnt nothing may reach {row.metric} {bound:.3f}, and no model has more than 1. Nothing was "
+                "converted. Give more rows, or more of the rarer labels; or a metric that evens them, such as "
+                'train.metric = "matthews"; or name other data in verify.datasets, or ["none"].'
+            )
         if found <= bound:
             raise InputError(
                 f"the student itself is at chance, in PyTorch: {row.metric} {found:.3f} on {row.name}, and a model "

@@ -10,6 +10,7 @@ import os
 import tarfile
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
 from urllib.error import HTTPError
@@ -90,8 +91,9 @@ def _download(address: str, most_bytes: int) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
             return bytes(answer.read(most_bytes + 1))
-    except OSError as error:
-        why = getattr(error, "reason", error)
+    except (OSError, HTTPException, ValueError) as error:
+        # A proxy or mirror that speaks no HTTP, breaks off, or has an address that is none, is neither of OSError.
+        why = " ".join(str(getattr(error, "reason", None) or error).split()) or type(error).__name__
         if isinstance(error, HTTPError):
             error.close()
         raise InputError(f"{address} cannot be downloaded: {why}. Nothing was kept; try again.") from error

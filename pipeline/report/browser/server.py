@@ -54,6 +54,7 @@ _TYPES = {
 }
 _OTHER_TYPE = "application/octet-stream"
 _SOCKET_SECONDS = 30
+_HTTP_PORT = 80
 _NO_HOST = "192.0.2.1"
 """An address for documentation (RFC 5737). Nothing is sent there: a socket that is connected to it names our own."""
 
@@ -136,7 +137,8 @@ class Server(ThreadingHTTPServer):
         self.prefix = f"/{token}/" if token else "/"
         port = self.server_address[1]
         names = {address, "localhost"} if address == LOOPBACK else {address}
-        self.hosts = {f"{name}:{port}" for name in names}
+        # Browsers leave out the port of HTTP itself.
+        self.hosts = {f"{name}:{port}" for name in names} | (names if port == _HTTP_PORT else set())
         self.url = f"http://{address}:{port}{self.prefix}"
 
     def run(self, seconds: float | None) -> bool:
