@@ -875,9 +875,23 @@ def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(nam
     assert set(found.targets) == {"litert", "coreml", "executorch"}
     assert {scheme for section in found.targets.values() for scheme in section.schemes} <= set(SCHEMES)
     assert found.train
-    assert found.train.dataset
     # What has to be downloaded is looked at when it is there.
     if found.student.twin is None:
         assert found.train.max_length <= student.at("bundled:all-MiniLM-L6-v2", file).max_length
-    assert data.DATASETS[found.train.dataset].metric in scoring.METRICS
-    assert data.DATA_VARIABLE in file.read_text()
+    if found.train.dataset is None:
+        # Files that the package carries, beside the library.
+        assert files.dataset(TASKS[found.task], *carried(found.train, file), COLUMNS).load("train")
+        return
+    row = data.DATASETS[found.train.dataset]
+    assert row.metric in scoring.METRICS
+    assert row.bundled != (data.DATA_VARIABLE in file.read_text())
+
+
+COLUMNS = data.Columns("text", None, "label")
+
+
+def carried(section, recipe_file: Path) -> list[Path]:
+    """Return the files that a recipe of the package names, which have to be files of the package."""
+    found = [(recipe_file.parent / name).resolve() for name in (section.train_file, section.dev_file)]
+    assert all(file.is_file() and "text/demo" in file.as_posix() for file in found)
+    return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checkpoint import sentences, shapes
+from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import SentenceHead
@@ -47,6 +47,8 @@ def check(
     Raises:
         StudentError: the library does not load the folder, or gives other outputs; the message names the text.
     """
+    from pipeline.checkpoint import shapes  # it imports torch, which a plan does without
+
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     if shapes.KEY in config:
         return
