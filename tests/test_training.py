@@ -880,7 +880,8 @@ def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(nam
         assert found.train.max_length <= student.at("bundled:all-MiniLM-L6-v2", file).max_length
     if found.train.dataset is None:
         # Files that the package carries, beside the library.
-        assert files.dataset(TASKS[found.task], *carried(found.train, file), COLUMNS).load("train")
+        train, dev = carried(found.train, file)
+        assert files.dataset(TASKS[found.task], train, dev, COLUMNS).load("train")
         return
     row = data.DATASETS[found.train.dataset]
     assert row.metric in scoring.METRICS
