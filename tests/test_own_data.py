@@ -117,7 +117,11 @@ def test_what_cannot_be_guessed_is_asked_for(
 @pytest.mark.parametrize(
     ("name", "task", "said"),
     [
-        ("my.csv", "embedding", "no labels to train on; tasks that have: classification.*from a teacher"),
+        (
+            "my.csv",
+            "embedding",
+            "no labels to train on.*--task classification; there are: classification.*from a teacher",
+        ),
         ("my.csv", "token_classification", r"trained on \.conll"),
         ("absent", "classification", "does not exist; name a file"),
         ("empty", "classification", "no file whose name begins with train.*there are: none"),

@@ -87,8 +87,9 @@ def inspect(place: Path, task: Task, given: dict[str, str], output: Path) -> Own
     if not kind.trained:
         able = ", ".join(row.name for row in tasks.TASKS.values() if KINDS[row.output_kind].trained)
         raise InputError(
-            f"--train is for labelled texts, and task {task.name} has no labels to train on; tasks that have: {able}. "
-            "An embedding model learns from a teacher: docs/compression.md, distillation."
+            f"--train is for labelled texts, and task {task.name} has no labels to train on. Say what the labels are "
+            f"with --task, such as --task classification; there are: {able}. "
+            "An embedding model learns from a teacher: docs/distillation.md."
         )
     if kind.several_targets and kind.decision is None:
         raise InputError(
