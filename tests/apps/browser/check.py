@@ -7,6 +7,7 @@ verified in build/browser/, once. LiteRT.js is downloaded as a user does it, wit
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make browser-check", description=__doc__)
     parser.add_argument("--strings", type=int, default=kit.STRINGS, help="generated strings for each tokenizer")
     options = parser.parse_args(arguments)
+    # A shell starts what it puts into the background without Ctrl-C, and the servers here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     failed = lanes.beside(
         {
             "tokenizers": lambda: tokenizers(options.strings),

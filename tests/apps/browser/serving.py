@@ -32,14 +32,7 @@ def served(recipe: Path, build: Path, *options: str) -> Iterator[dict[str, Any]]
     if not (build / assets.FOLDER).exists():
         (build / assets.FOLDER).symlink_to(kept)
     command = [*POCKETBERT, "report", str(recipe), "--build", str(build), "--serve", "--install", "--json", *options]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=toolchains.REPOSITORY,
-        # A shell starts what it puts into the background without Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=toolchains.REPOSITORY) as process:
         assert process.stdout
         lines = []
         # It goes on serving: the document is read to its last line, not to the end.
@@ -53,11 +46,11 @@ def served(recipe: Path, build: Path, *options: str) -> Iterator[dict[str, Any]]
             yield document
         finally:
             process.send_signal(signal.SIGINT)
+            code: int | None = None
             try:
                 code = process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                code = None
         assert code == 0, code
 
 
