@@ -83,7 +83,7 @@ def check_weights(folder: Path) -> None:
 
 
 def _class_of(folder: Path) -> str:
-    """Return the class that config.json names, or the one for an encoder; the header of the error needs no more."""
+    """Return the class that config.json names, or the general one for an encoder."""
     classes = read_json(folder / "config.json").get("architectures") if (folder / "config.json").is_file() else None
     named = str(classes[0]) if isinstance(classes, list) and classes else ""
     return named if re.fullmatch(r"[A-Z]\w{2,60}", named) else "AutoModel"
