@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import Source
 from pipeline.checkpoint.weights import INTEGERS, WEIGHTS, weight_files
-from pipeline.data.location import HUB_SECONDS, hub_errors
+from pipeline.data.location import HUB_SECONDS, cache_folder, hub_errors
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import NAME, SentenceHead
+from pipeline.schemes import PoolingMode
+from pipeline.tasks import Task
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -69,6 +71,11 @@ class Summary:
     """Settings of its sentence-transformers files that nothing here carries out, as `key = value`."""
 
     @property
+    def limit(self) -> int:
+        """Tokens at which a text is cut: the encoder's limit, or an earlier one of sentence-transformers."""
+        return min(self.max_length, self.trained_length or self.max_length)
+
+    @property
     def is_bare(self) -> bool:
         """Whether the class is an encoder without a head, such as `BertModel`."""
         return self.class_name is not None and self.class_name.endswith("Model") and "For" not in self.class_name
@@ -101,16 +108,9 @@ def resolve(checkpoint: str, output: Path, tell: Callable[[str], None]) -> str:
     return os.path.relpath(folder.resolve(), output.parent.resolve())
 
 
-def _snapshots(repository: str) -> Path:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
-
-
 def _cached_commit(repository: str) -> str:
     """Return the commit of a repository's main branch in the local hub cache, or the only one there."""
-    folder = _snapshots(repository)
+    folder = cache_folder(repository)
     main = folder / "refs" / "main"
     commits = sorted(path.parent.name for path in folder.glob("snapshots/*/config.json"))
     commit = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
@@ -145,7 +145,7 @@ def find_cached(source: str) -> str | None:
     match = _PINNED.fullmatch(source)
     if match is None:
         return None
-    folder = _snapshots(match.group(1)) / "snapshots" / match.group(2)
+    folder = cache_folder(match.group(1)) / "snapshots" / match.group(2)
     return (
         str(folder)
         if (folder / "config.json").is_file()
@@ -197,6 +197,27 @@ def summarise(source: Source, named: str) -> Summary:
         default_prompt=head.default_prompt if head else None,
         unread=sentences.unread_settings(source.folder),
     )
+
+
+def check_pooling(summary: Summary, task: Task, pooling: PoolingMode | None) -> None:
+    """Ask for the pooling of a bare encoder, and refuse one beside a head that the folder describes.
+
+    Args:
+        summary: the checkpoint's summary.
+        task: what it is used for.
+        pooling: what `--pooling` gives, or None.
+
+    Raises:
+        StudentError: it is absent, or of no use.
+    """
+    bare = not task.uses_head and not summary.has_head
+    if pooling is not None and not bare:
+        raise StudentError(f"--pooling is for an encoder without a head; {summary.origin} has one. Leave it out.")
+    if bare and pooling is None:
+        raise StudentError(
+            f"{summary.origin} is a bare encoder: it has no modules.json, which would say how the vectors of its "
+            f"tokens become an embedding. Say it with --pooling: {', '.join(get_args(PoolingMode))}."
+        )
 
 
 def _integer(config: Mapping[str, Any], *keys: str) -> int | None:

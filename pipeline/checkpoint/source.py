@@ -21,7 +21,7 @@ from pipeline.artifact import MANIFEST, check_size, digest_of, sha256_file
 from pipeline.checkpoint import plausible, sentences, tables
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.weights import WEIGHTS, check_adapter, check_weights, check_weights_file, header, weight_files
-from pipeline.data.location import hub_answers, hub_errors
+from pipeline.data.location import cache_folder, hub_answers, hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.heads import sentence
 from pipeline.heads.pooling import MODES
@@ -225,7 +225,8 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         patterns = [*_TAKEN, *_OF_SENTENCES, *_MODULE_FILES, "README.md"]
-        silent = not hub_answers(repository)
+        # What lies in the cache needs no question.
+        silent = not (cache_folder(repository) / "snapshots" / revision).is_dir() and not hub_answers(repository)
         folder = snapshot_download(repository, revision=revision, allow_patterns=patterns, local_files_only=silent)
     _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")

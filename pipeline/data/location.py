@@ -58,23 +58,25 @@ def hub_errors(requested: str, kind: type[PipelineError], remedy: str) -> Iterat
     """
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
+    advice = f"Download it elsewhere, {remedy}."
     try:
         yield
     except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
-        raise kind(
-            f"{requested} is not in the local hub cache and cannot be downloaded (offline). " + remedy_of(remedy)
-        ) from error
+        raise kind(f"{requested} is not in the local hub cache and cannot be downloaded (offline). {advice}") from error
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise kind(f"{requested} cannot be downloaded: {str(error).splitlines()[0]}") from error
     except connection_error() as error:
         raise kind(
-            f"{requested} is not in the local hub cache, and the Hub does not answer ({error}). " + remedy_of(remedy)
+            f"{requested} is not in the local hub cache, and the Hub does not answer ({error}). {advice}"
         ) from error
 
 
-def remedy_of(remedy: str) -> str:
-    """Return a remedy as a sentence of its own."""
-    return f"Download it elsewhere, {remedy}."
+def cache_folder(repository: str) -> Path:
+    """Return the folder of a model's repository in the local hub cache, which has `refs/` and `snapshots/`."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
 
 
 def hub_answers(repository: str) -> bool:

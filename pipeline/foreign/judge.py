@@ -5,15 +5,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
 from pipeline import tasks
-from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
+from pipeline.checkpoint.inspection import Summary, check_pooling, find_cached, resolve, summarise
 from pipeline.checkpoint.source import Source, at
 from pipeline.convert.private_log import private_log
-from pipeline.errors import InputError, StudentError, WorkerDied, no_file
+from pipeline.errors import InputError, WorkerDied, no_file
 from pipeline.execution.worker import Worker
 from pipeline.foreign import calling, companions, diagnosis, measures, reference, session, weights
 from pipeline.foreign.calling import Call, File, Lengths
@@ -118,14 +117,7 @@ def _look_up(request: Request, tell: Callable[[str], None]) -> _Known:
     summary = summarise(source, named)
     chosen, why, _ = choose_task(summary, request.task)
     task = tasks.get(chosen)
-    bare = not task.uses_head and not summary.has_head
-    if request.pooling is not None and not bare:
-        raise StudentError(f"--pooling is for an encoder without a head; {summary.origin} has one. Leave it out.")
-    if bare and request.pooling is None:
-        raise StudentError(
-            f"{summary.origin} is a bare encoder: it has no modules.json, which would say how the vectors of its "
-            f"tokens become an embedding. Say it with --pooling: {', '.join(get_args(PoolingMode))}."
-        )
+    check_pooling(summary, task, request.pooling)
     trained = summary.trained_length if not task.uses_head else None
     longest = min(source.max_length, trained or source.max_length)
     return _Known(source, summary, task, why, StudentSection(source=place, pooling=request.pooling), longest)

@@ -50,15 +50,11 @@ def _of_an_embedding(summary: Summary, pooling: PoolingMode | None) -> Iterator[
 
 
 def _limit(summary: Summary, longest: int) -> str:
-    if summary.trained_length and summary.trained_length < summary.max_length:
+    if summary.limit < summary.max_length:
         limit = (
-            f"{summary.trained_length} tokens, where sentence-transformers truncates texts; the encoder takes "
+            f"{summary.limit} tokens, where sentence-transformers truncates texts; the encoder takes "
             f"{summary.max_length}"
         )
     else:
         limit = f"{summary.max_length} tokens, the encoder's own"
-    return f"{limit}; longer texts than {longest} tokens are cut" if longest < _own_limit(summary) else limit
-
-
-def _own_limit(summary: Summary) -> int:
-    return min(summary.trained_length or summary.max_length, summary.max_length)
+    return f"{limit}; longer texts than {longest} tokens are cut" if longest < summary.limit else limit

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 from pipeline import formats, tasks
 from pipeline.atomic import write_text
-from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
+from pipeline.checkpoint.inspection import Summary, check_pooling, find_cached, resolve, summarise
 from pipeline.checkpoint.sentences import SETTINGS
 from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
@@ -105,14 +105,7 @@ def draft(
     own = inspect(train, tasks.get(chosen), dict(columns), output) if train is not None else None
     if own is None and columns:
         raise InputError(f"--{min(columns)} names a column of --train, which is not given.")
-    bare = not tasks.get(chosen).uses_head and not summary.has_head
-    if pooling is not None and not bare:
-        raise StudentError(f"--pooling is for an encoder without a head; {summary.origin} has one. Leave it out.")
-    if bare and pooling is None:
-        raise StudentError(
-            f"{summary.origin} is a bare encoder: it has no modules.json, which would say how the vectors of its "
-            f"tokens become an embedding. Say it with --pooling: {', '.join(get_args(PoolingMode))}."
-        )
+    check_pooling(summary, tasks.get(chosen), pooling)
     values: dict[str, Any] = {
         "name": name if name is not None else plain_name(summary.origin),
         "summary": summary,
@@ -291,7 +284,7 @@ def _notes(summary: Summary) -> list[str]:
 
 def lengths_for(task: str, summary: Summary) -> list[int]:
     """Return sequence lengths, ascending, that the model and the task can use."""
-    longest = min(_LONGEST.get(task, _USUAL_LONGEST), summary.max_length, summary.trained_length or summary.max_length)
+    longest = min(_LONGEST.get(task, _USUAL_LONGEST), summary.limit)
     return [length for length in _LADDER if length < longest] + [longest]
 
 
