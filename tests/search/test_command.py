@@ -103,16 +103,25 @@ def test_engines_find_the_same(engine, notes, model, command_here):
     assert found["engine"] == engine
 
 
+def rows_of(folder: Path) -> int:
+    """Return how many passages an index has; 0 before there is one."""
+    try:
+        with indexing.open_index(folder) as index:
+            return len(index)
+    except InputError:
+        return 0
+
+
 @contextlib.contextmanager
-def begun(notes: Path, model: Path) -> Iterator[subprocess.Popen[bytes]]:
+def begun(notes: Path, model: Path, engine: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start an indexing as a process of its own whose batches are of four passages; yield it in the middle."""
     code = "from pipeline.search import indexing; indexing._BATCH = 4; from pipeline.cli import app; app.main()"
-    command = [sys.executable, "-c", code, "index", str(notes), "--model", str(model), "--out", "index"]
+    options = ("--model", str(model), "--out", "index", "--engine", engine)
+    command = [sys.executable, "-c", code, "index", str(notes), *options]
     process = subprocess.Popen(command, cwd=notes.parent, env=environment(), stdin=subprocess.DEVNULL)
-    state = notes.parent / "index" / "state.json"
     try:
         end = time.monotonic() + 120
-        while not (state.exists() and json.loads(state.read_text())["rows"] >= 4):
+        while rows_of(notes.parent / "index") < 4:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.002)
@@ -122,20 +131,30 @@ def begun(notes: Path, model: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@pytest.mark.parametrize(("signal_", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_a_run_that_ends_in_the_middle_is_continued(signal_, code, notes, model, command_here):
+@pytest.mark.parametrize(
+    ("engine", "signal_", "code"),
+    [("flat", signal.SIGKILL, -9), ("flat", signal.SIGINT, 130), ("sqlite", signal.SIGKILL, -9)],
+)
+def test_a_run_that_ends_in_the_middle_is_continued(engine, signal_, code, notes, model, command_here):
     # Enough of them that the signal comes before the end.
     rows = [{"id": f"{turn}-{at}", "text": f"{turn} {text}"} for turn in range(20) for at, text in enumerate(TEXTS)]
     notes.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    with begun(notes, model) as process:
+    with begun(notes, model, engine) as process:
         os.kill(process.pid, signal_)
         assert process.wait(30) == code
-    rows_there = json.loads((notes.parent / "index" / "state.json").read_text())["rows"]
-    assert 4 <= rows_there < len(rows)
-    continued = command_here("index", notes, "--model", model, "--out", "index", "--json").document
-    assert (continued["kept"], continued["added"]) == (rows_there, len(rows) - rows_there)
-    assert command_here("index", notes, "--model", model, "--out", "whole").rc == 0
-    assert files_of(notes.parent / "index") == files_of(notes.parent / "whole")
+    there = rows_of(notes.parent / "index")
+    assert 4 <= there < len(rows)
+    options = ("--model", model, "--engine", engine, "--json")
+    continued = command_here("index", notes, *options, "--out", "index").document
+    assert (continued["kept"], continued["added"]) == (there, len(rows) - there)
+    assert command_here("index", notes, *options, "--out", "whole").rc == 0
+    index, whole = notes.parent / "index", notes.parent / "whole"
+    if engine == "flat":
+        assert files_of(index) == files_of(whole)
+    else:
+        with indexing.open_index(index) as one, indexing.open_index(whole) as other:
+            query = np.ones(64, np.float32)
+            assert one.search(query, len(rows)) == other.search(query, len(rows))
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(notes, model, command_here):

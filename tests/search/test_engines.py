@@ -1,9 +1,11 @@
 """Every engine and storage: what is found, what is refused, what a kill leaves."""
 
+import contextlib
 import json
 import os
+import resource
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -295,24 +297,32 @@ def test_a_width_that_is_not_worth_keeping_is_refused():
         about("int8", 17)
 
 
-def test_a_full_disk_leaves_the_index_as_it_was(tmp_path, monkeypatch):
+@contextlib.contextmanager
+def no_file_beyond(most_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("engine", ["flat", "sqlite"])
+def test_a_disk_that_takes_no_more_leaves_the_index_as_it_was(engine, tmp_path):
     folder = tmp_path / "index"
-    filled(FlatIndex.create, folder, about())
+    filled(ENGINES[engine], folder, about())
+    largest = max(path.stat().st_size for path in folder.iterdir())
     with open_index(folder, writing=True) as index:
-
-        def full(descriptor: int) -> None:
-            raise OSError(28, os.strerror(28))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
-            with pytest.raises(ArtifactError, match="no space left on"):
-                index.add([Passage("later", "later")], embeddings(5, 1))
+        with no_file_beyond(largest + 100), pytest.raises(ArtifactError, match=r"cannot be (written|used)"):
+            index.add([Passage("later", "later " * 10_000)], embeddings(5, 1))
         assert len(index) == ROWS
-        # Half of it was written, and is overwritten.
+        # What was written of it is overwritten.
         index.add([Passage("another", "another")], embeddings(6, 1))
         assert index.search(embeddings(6, 1)[0], 1)[0].id == "another"
     with open_index(folder) as index:
         assert len(index) == ROWS + 1
+        assert index.search(embeddings(6, 1)[0], 1)[0].text == "another"
 
 
 # --- usearch -----------------------------------------------------------------------------------------------------
