@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.artifact import digest_of, sha256_file
 from pipeline.data import readers
-from pipeline.data.datasets import DATASETS, data_folder_note
+from pipeline.data.datasets import DATASETS, Labelled, data_folder_note
 from pipeline.data.location import locate
 from pipeline.errors import InputError
 
@@ -111,13 +111,22 @@ def _entailed(files: Sequence[Path]) -> Judged:
 
 
 def _partners(files: Sequence[Path]) -> Judged:
-    """Sentences of near pairs as queries, each answered by its partner among all sentences of the file."""
+    return partners(DATASETS["stsb"].load(), least=_NEAR_SCORE)
+
+
+def partners(pairs: Sequence[Labelled], *, least: float) -> Judged:
+    """Return sentences of near pairs as queries, each answered by its partner among all sentences.
+
+    Args:
+        pairs: graded pairs.
+        least: the score from which on a pair is near.
+    """
     found = _Building()
-    for row in DATASETS["stsb"].load():
+    for row in pairs:
         assert row.second is not None
         found.document(row.first)
         found.document(row.second)
-        if row.label >= _NEAR_SCORE and row.first != row.second:
+        if row.label >= least and row.first != row.second:
             found.judge(row.first, row.second)
     return found.done()
 

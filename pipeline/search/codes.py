@@ -69,6 +69,14 @@ def _scaled_again(kept: Floats, about: About, *, whole: int) -> Floats:
     return scaled
 
 
+def decode(codes: NDArray[Any], about: About) -> Floats:
+    """Return the vectors that stored rows stand for, `(rows, width)`; of bits their signs."""
+    numbers = _numbers(codes, about)
+    if about.scales is not None:
+        numbers = numbers * np.array(about.scales)
+    return numbers.astype(np.float32)
+
+
 @dataclass(frozen=True)
 class Score:
     """A row's score for a query."""

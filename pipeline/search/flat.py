@@ -262,6 +262,12 @@ class FlatIndex:
         """Return the numbers of removed rows."""
         return _numbers(self.folder / REMOVED, "<u4", self._state.removed)
 
+    def sample(self, count: int) -> tuple[list[Passage], Floats]:
+        """Return passages from all over the index, at most `count`, with their vectors as they are stored."""
+        kept = np.setdiff1d(np.arange(self._state.rows), self.removed_rows())
+        rows = kept[:: max(1, -(-len(kept) // count))]
+        return list(self._passages(rows)), codes.decode(self.codes()[rows], self.about)
+
     def scan(self) -> Scan:
         """Return the exact search over the rows."""
         if self._scan is None:

@@ -171,6 +171,19 @@ class SqliteIndex:
     def finish(self) -> None:
         """Nothing is left to do: what is committed is complete."""
 
+    def sample(self, count: int) -> tuple[list[Passage], Floats]:
+        """Return passages from all over the index with their vectors, see `FlatIndex.sample`."""
+        every = max(1, -(-len(self) // count))
+        asked = (
+            "select id, text, vector from (select *, row_number() over (order by row) - 1 as place from passages "
+            "join vectors using (row)) where place % ? = 0 order by row"
+        )
+        with _told(self.folder):
+            found = self._connection.execute(asked, (every,)).fetchall()
+        stored = np.frombuffer(b"".join(blob for _, _, blob in found), DTYPES[self.about.storage])
+        vectors = stored.reshape(len(found), codes.columns(self.about))
+        return [Passage(id_, text) for id_, text, _ in found], codes.decode(vectors, self.about)
+
     def scan(self) -> Scan:
         """Return the exact search over all rows."""
         return self._all()[0]
