@@ -94,4 +94,5 @@ def gates(bounds: Gates, contract: Vectors | None, found: Sequence[Retrieval]) -
             f"({recall.found:.4f} of {recall.reference:.4f}, difference {recall.low:+.4f} to {recall.high:+.4f})"
         )
         passed = row.recall_kept >= bound
+        name = f"{name}:{storage}" if width == contract.width else f"{name}:{storage} at {width}"
         yield GateResult(name=name, bound=bound, found=row.recall_kept, passed=passed, detail="" if passed else detail)
