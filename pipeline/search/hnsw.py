@@ -25,6 +25,9 @@ _KINDS: dict[Storage, str] = {"int8": "i8", "float32": "f32", "float16": "f16", 
 _ROWS_AT_ONCE = 4096
 _CANDIDATES_PER_HIT = 10
 _FEWEST_CANDIDATES = 100
+_EXPANSION = 256
+"""Nodes that a search keeps in sight: of the ten nearest of 9,439 passages it leaves out 0.5 %, and with usearch's own
+64 2.7 % (`benchmarks/search.py`)."""
 
 
 class GraphIndex(FlatIndex):
@@ -79,7 +82,7 @@ def _new(about: About) -> "Index":
             "`pip install 'pocketbert[search]'`; --engine flat needs no package."
         ) from error
     metric = "hamming" if about.storage == "bits" else "cos"
-    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage])
+    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
 
 
 def _load(file: Path, about: About) -> "Index":

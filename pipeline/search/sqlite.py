@@ -303,13 +303,12 @@ def _told(folder: Path) -> Iterator[None]:
     """Turn SQLite's errors into one that names the file.
 
     Raises:
-        ArtifactError: the file is damaged, or the disk full or read-only.
+        ArtifactError: the file is damaged or in use, or the disk full or read-only.
     """
     try:
         yield
     except sqlite3.Error as error:
-        what = "cannot be written" if "full" in str(error) or "readonly" in str(error) else "cannot be used"
-        raise ArtifactError(
-            f"{folder / FILE} {what}: {error}. What was committed is kept; make room, or delete the folder and index "
-            "the texts again."
-        ) from error
+        said, advice = str(error), "Delete the folder and index the texts again."
+        if any(word in said for word in ("full", "readonly", "locked", "disk I/O")):
+            advice = "What was committed is kept: make room, or wait for who else uses it, and run the command again."
+        raise ArtifactError(f"{folder / FILE} cannot be used: {said}. {advice}") from error
