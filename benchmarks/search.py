@@ -23,7 +23,7 @@ from pipeline.data.datasets import DATA_VARIABLE
 from pipeline.planning import places
 from pipeline.search import about as abouts
 from pipeline.search import embedding, indexing, sqlite
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Hit, Passage
@@ -31,6 +31,7 @@ from pipeline.search.hnsw import GraphIndex
 from pipeline.search.indexing import Engine, Index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.search.texts import Source
+from pipeline.vectors.storage import StorageName
 
 BOOK = "lm/war-and-peace.txt"
 _WORDS, _QUESTION_WORDS = 60, 12
@@ -42,7 +43,7 @@ _ENGINES: dict[Engine, Callable[[Path, About], Index]] = {
     "sqlite": lambda folder, about: SqliteIndex.create(folder, about, "sqlite"),
     "sqlite-vec": lambda folder, about: SqliteIndex.create(folder, about, "sqlite-vec"),
 }
-_CASES: tuple[tuple[Engine, Storage], ...] = (
+_CASES: tuple[tuple[Engine, StorageName], ...] = (
     ("flat", "float32"),
     ("flat", "float16"),
     ("flat", "int8"),

@@ -11,8 +11,8 @@ from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.cli.texts import shortened
-from pipeline.search.about import STORAGES, Storage
 from pipeline.search.indexing import ENGINES, Engine
+from pipeline.vectors.storage import STORAGES, StorageName
 
 if TYPE_CHECKING:
     from pipeline.search.asking import Found
@@ -32,7 +32,7 @@ def index(
         Path | None, typer.Option(help="Folder of the index; by default build/index/NAME, the name of the first TEXT.")
     ] = None,
     storage: Annotated[
-        Storage | None, typer.Option(help=f"How vectors are stored: {', '.join(STORAGES)}; int8 unless given.")
+        StorageName | None, typer.Option(help=f"How vectors are stored: {', '.join(STORAGES)}; int8 unless given.")
     ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Keep only this many first numbers of a vector.")] = None,
     engine: Annotated[Engine | None, typer.Option(help=f"{', '.join(ENGINES)}; flat unless given.")] = None,

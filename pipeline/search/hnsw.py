@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from pipeline import atomic
 from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import codes
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.flat import FlatIndex, Hit
+from pipeline.vectors.storage import StorageName
 
 if TYPE_CHECKING:
     from usearch.index import Index
 
 GRAPH = "graph.usearch"
-_KINDS: dict[Storage, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
+_KINDS: dict[StorageName, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
 _ROWS_AT_ONCE = 4096
 _CANDIDATES_PER_HIT = 10
 _FEWEST_CANDIDATES = 100

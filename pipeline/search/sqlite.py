@@ -20,9 +20,10 @@ from pipeline import atomic
 from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import about as abouts
 from pipeline.search import codes
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
 from pipeline.search.flat import Hit, Passage, locked
+from pipeline.vectors.storage import StorageName
 
 FILE = "index.sqlite"
 SqliteEngine = Literal["sqlite", "sqlite-vec"]
@@ -30,7 +31,7 @@ _TABLES = """
 create table passages (row integer primary key autoincrement, id text not null unique, text text not null);
 create table vectors (row integer primary key, vector blob not null);
 """
-_COLUMNS: dict[Storage, tuple[str, str]] = {
+_COLUMNS: dict[StorageName, tuple[str, str]] = {
     "int8": ("int8[{width}] distance_metric=cosine", "vec_int8(?)"),
     "float32": ("float[{width}] distance_metric=cosine", "?"),
     "float16": ("float[{width}] distance_metric=cosine", "?"),

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.search import about as abouts
 from pipeline.search import codes, sqlite
-from pipeline.search.about import STORAGES, About, Storage
+from pipeline.search.about import About
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.indexing import Index, open_index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.vectors.contract import Vectors
+from pipeline.vectors.storage import STORAGES, StorageName
 
 ROWS, WIDTH, HALF = 300, 32, 16
 TEXTS = [Passage(f"n{number}", f'note {number}: größer\u2028 or "smaller"') for number in range(ROWS)]
@@ -60,7 +61,7 @@ def contract(*, unit: bool = True) -> Vectors:
     )
 
 
-def about(storage: Storage = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
+def about(storage: StorageName = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
     return abouts.of(contract(unit=unit), storage, width=width, prompts=("passage", "query"), made_by="litert-fp32")
 
 
