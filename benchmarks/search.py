@@ -9,7 +9,6 @@ model is.
 import argparse
 import json
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pipeline.data.datasets import DATA_VARIABLE
 from pipeline.planning import places
 from pipeline.search import about as abouts
 from pipeline.search import embedding, indexing, sqlite
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Hit, Passage
@@ -32,6 +31,7 @@ from pipeline.search.hnsw import GraphIndex
 from pipeline.search.indexing import Engine, Index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.search.texts import Source
+from pipeline.vectors.storage import StorageName
 
 BOOK = "lm/war-and-peace.txt"
 _WORDS, _QUESTION_WORDS = 60, 12
@@ -43,7 +43,7 @@ _ENGINES: dict[Engine, Callable[[Path, About], Index]] = {
     "sqlite": lambda folder, about: SqliteIndex.create(folder, about, "sqlite"),
     "sqlite-vec": lambda folder, about: SqliteIndex.create(folder, about, "sqlite-vec"),
 }
-_CASES: tuple[tuple[Engine, Storage], ...] = (
+_CASES: tuple[tuple[Engine, StorageName], ...] = (
     ("flat", "float32"),
     ("flat", "float16"),
     ("flat", "int8"),
@@ -70,6 +70,13 @@ class Embedding:
     last_mb: float
     peak_mb: float
 
+    def __str__(self) -> str:
+        """Return it as a line; of an index that was there already nothing was measured."""
+        return (
+            f"{self.passages:,} passages of {_WORDS} words: {self.seconds:.0f} s, {self.per_second:.0f} a second; "
+            f"memory {self.first_mb:.0f} MB after a tenth, {self.last_mb:.0f} at the end, {self.peak_mb:.0f} at most"
+        )
+
 
 @dataclass(frozen=True)
 class Row:
@@ -85,6 +92,13 @@ class Row:
     recall: float
     """Mean share of the ten passages that the exact search over float32 finds."""
     recall_at_1: float
+
+    def __str__(self) -> str:
+        """Return it as a line of the table."""
+        return (
+            f"{self.engine:11}{self.storage:9}{self.fill_seconds:8.1f}{self.megabytes:8.2f}{self.search_ms:8.2f}"
+            f"{self.recall:11.4f}{self.recall_at_1:8.4f}"
+        )
 
 
 def _memory_mb() -> float:
@@ -180,39 +194,31 @@ def main() -> int:
     parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
     parser.add_argument("--windows", type=int, default=10_000, help="most passages of 60 words")
     parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep the index there, and continue it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     if not options.text and DATA_VARIABLE not in os.environ:
         parser.error(f"give --text FILE, or set {DATA_VARIABLE} to the folder that has {BOOK}.")
     book = options.text or Path(os.environ[DATA_VARIABLE], BOOK)
-    work = Path(tempfile.mkdtemp(prefix="pocketbert-search-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="pocketbert-search-") as folder:
+        work = options.work or Path(folder)
+        work.mkdir(parents=True, exist_ok=True)
         text = work / book.name
         words = book.read_text(encoding="utf-8").split()[: options.windows * _WORDS]
         text.write_text(" ".join(words), encoding="utf-8")
         with embedding.opened(places.model(options.model, options.build)) as model:
             embedded = embed(text, work / "index", model)
-            print(
-                f"{embedded.passages:,} passages of {_WORDS} words by {model.made_by}: {embedded.seconds:.0f} s, "
-                f"{embedded.per_second:.0f} a second; memory {embedded.first_mb:.0f} MB after a tenth, "
-                f"{embedded.last_mb:.0f} MB at the end, {embedded.peak_mb:.0f} MB at most"
-            )
+            print(embedded)
             asked, _ = model.embed(questions(text, options.questions), model.prompts.of_queries)
             print(f"{len(asked)} questions of {_QUESTION_WORDS} words")
-            print(f"{'engine':11}{'storage':9}{'fill s':>8}{'MB':>8}{'ms':>8}{'recall@10':>11}{'@1':>8}")
             table = []
+            print(f"{'engine':11}{'storage':9}{'fill s':>8}{'MB':>8}{'ms':>8}{'recall@10':>11}{'@1':>8}")
             for row in rows(model, text, work / "index", asked):
                 table.append(row)
-                print(
-                    f"{row.engine:11}{row.storage:9}{row.fill_seconds:8.1f}{row.megabytes:8.2f}{row.search_ms:8.2f}"
-                    f"{row.recall:11.4f}{row.recall_at_1:8.4f}",
-                    flush=True,
-                )
+                print(row, flush=True)
         if options.json:
             record = {"embedding": asdict(embedded), "rows": [asdict(row) for row in table]}
             options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    finally:
-        shutil.rmtree(work)
     return 0
 
 

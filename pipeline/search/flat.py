@@ -56,7 +56,7 @@ class Hit:
     id: str
     text: str
     row: int
-    score: float
+    score: int | float
     cosine: float
 
 

@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from pipeline import atomic
 from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import codes
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.flat import FlatIndex, Hit
+from pipeline.vectors.storage import StorageName
 
 if TYPE_CHECKING:
     from usearch.index import Index
 
 GRAPH = "graph.usearch"
-_KINDS: dict[Storage, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
+_KINDS: dict[StorageName, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
 _ROWS_AT_ONCE = 4096
 _CANDIDATES_PER_HIT = 10
 _FEWEST_CANDIDATES = 100
+_EXPANSION = 256
+"""Nodes that a search keeps in sight: of the ten nearest of 9,439 passages it leaves out 0.5 %, and with usearch's own
+64 2.7 % (`benchmarks/search.py`)."""
 
 
 class GraphIndex(FlatIndex):
@@ -79,7 +83,7 @@ def _new(about: About) -> "Index":
             "`pip install 'pocketbert[search]'`; --engine flat needs no package."
         ) from error
     metric = "hamming" if about.storage == "bits" else "cos"
-    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage])
+    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
 
 
 def _load(file: Path, about: About) -> "Index":

@@ -10,12 +10,13 @@ from typing import Literal, get_args
 from pipeline.errors import InputError
 from pipeline.search import about as abouts
 from pipeline.search import flat
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.sqlite import FILE, SqliteIndex
 from pipeline.search.texts import Source
+from pipeline.vectors.storage import StorageName
 
 Engine = Literal["flat", "usearch", "sqlite", "sqlite-vec"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -31,7 +32,7 @@ class Request:
     source: Source
     place: Path
     engine: Engine | None = None
-    storage: Storage | None = None
+    storage: StorageName | None = None
     width: int | None = None
     prompt: str | None = None
     """Name of the prompt before passages; None for the model's own for documents."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.search import about as abouts
 from pipeline.search import codes, sqlite
-from pipeline.search.about import STORAGES, About, Storage
+from pipeline.search.about import About
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.indexing import Index, open_index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.vectors.contract import Vectors
+from pipeline.vectors.storage import STORAGES, StorageName
 
 ROWS, WIDTH, HALF = 300, 32, 16
 TEXTS = [Passage(f"n{number}", f'note {number}: größer\u2028 or "smaller"') for number in range(ROWS)]
@@ -59,7 +61,7 @@ def contract(*, unit: bool = True) -> Vectors:
     )
 
 
-def about(storage: Storage = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
+def about(storage: StorageName = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
     return abouts.of(contract(unit=unit), storage, width=width, prompts=("passage", "query"), made_by="litert-fp32")
 
 
@@ -383,6 +385,19 @@ def test_a_damaged_sqlite_file_is_refused(tmp_path):
     (folder / "index.sqlite").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"index\.sqlite"):
         open_index(folder)
+
+
+@needs_extensions
+def test_sqlite_vec_is_asked_in_sql_as_the_page_says(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    [query] = re.findall(r"```sql\n(.*?);\n```", page, re.DOTALL)
+    filled(ENGINES["sqlite-vec"], tmp_path / "index", about())
+    vector = embeddings(2)[5]
+    coded = np.rint(vector / max(about().scales or ())).astype(np.int8)
+    with SqliteIndex.open(tmp_path / "index") as index:
+        rows = index._connection.execute(query, {"query": coded.tobytes()}).fetchall()
+        assert rows[0][:2] == (TEXTS[5].id, TEXTS[5].text)
+        assert {id_ for id_, *_ in rows} == {hit.id for hit in index.search(vector, 10)}
 
 
 @pytest.mark.skipif(sqlite.can_load_extensions(), reason="this Python's sqlite3 loads extensions")
