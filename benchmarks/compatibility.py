@@ -17,7 +17,7 @@ from pipeline import artifact
 from pipeline.cli.progress import Progress
 from pipeline.convert.targets import choose_targets
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.search import compatibility, embedding
 from pipeline.search.compatibility import Collection, Comparison, Side

@@ -18,7 +18,7 @@ from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.report.record import Report
 from pipeline.schemes import SCHEMES

@@ -120,7 +120,7 @@ def _make(
     """Verify a recipe's smallest file of each format, and ship the files that passed."""
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
     from pipeline.recipe.loading import read_recipe
     from pipeline.ship import apps
 
