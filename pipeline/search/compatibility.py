@@ -142,12 +142,16 @@ def collections(names: Sequence[str], here: Path) -> list[Collection]:
     Raises:
         InputError: there is none of a name, or its files are not there.
     """
-    found, skipped = retrieval.chosen(names or retrieval.NAMES, here, "--retrieval")
+    named = [name for name in names or retrieval.NAMES if name != OWN_PAIRS]
+    found, skipped = retrieval.chosen(named, here, "--retrieval")
     if names and skipped:
         name, reason = next(iter(skipped.items()))
         raise InputError(f"--retrieval {name}: {reason}.")
     chosen = [Collection(source.name, source.load()) for source in found]
-    return chosen or [Collection(OWN_PAIRS, retrieval.partners(DATASETS[OWN_PAIRS].load(), least=_NEAR_SCORE))]
+    if not chosen or OWN_PAIRS in names:
+        pairs = DATASETS[OWN_PAIRS].load()
+        chosen.append(Collection(OWN_PAIRS, retrieval.partners(pairs, least=_NEAR_SCORE)))
+    return chosen
 
 
 def of_model(model: Model, texts: Sequence[str], chosen: Sequence[Collection]) -> Side:
