@@ -61,12 +61,13 @@ def index(
     from pipeline.search.texts import Source
 
     source = Source(text, text=text_column, id=id_column, window=window)
-    source.count()
     place = out or build / "index" / (text[0].resolve().name or "texts")
     request = indexing.Request(source, place, engine, storage, width, prompt, sync)
     folder = places.model(model, build)
     with Progress(quiet=as_json) as progress:
         progress.started(_STEP)
+        # Texts that cannot be read are refused before a runtime is opened, which takes seconds.
+        progress.advanced(_STEP, f"{source.total:,} passages", 0.0)
         with embedding.opened(folder, threads=threads) as embedder:
             outcome = indexing.run(request, embedder, partial(progress.advanced, _STEP))
     documents.show(as_json, documents.index_document(outcome), partial(_print_outcome, outcome))

@@ -59,6 +59,8 @@ class GraphIndex(FlatIndex):
 
     def search(self, vector: Floats, top: int) -> list[Hit]:
         """Return the passages nearest to an embedding of whole width, as far as the graph finds them."""
+        if not len(self):
+            return []
         if self._graph is None:
             self._graph = _load(self.folder / GRAPH, self.about)
             # A writer may have been killed before it wrote the graph.

@@ -164,7 +164,7 @@ def run(request: Request, model: Embedder, tell: Callable[[str, float], None]) -
     """
     began = time.monotonic()
     model.check_prompt(request.prompt)
-    total = request.source.count()
+    total = request.source.total
     with _open(request, model) as index:
         writing = _Writing(index, model, total, tell)
         for passage in request.source:

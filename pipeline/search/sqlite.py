@@ -253,6 +253,8 @@ class SqliteIndex:
 
 def _connected(file: Path, engine: SqliteEngine, *, writing: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode={'rw' if writing else 'ro'}", uri=True)
+    # What is removed is overwritten, not only let go.
+    connection.execute("pragma secure_delete = on")
     if engine == "sqlite-vec":
         _load_extension(connection)
     return connection

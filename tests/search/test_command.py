@@ -347,4 +347,4 @@ def test_two_files_of_one_name_need_ids(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").write_text("text")
     with pytest.raises(InputError, match="files of different names"):
-        Source([tmp_path / "a" / "x.txt", tmp_path / "b" / "x.txt"]).count()
+        print(Source([tmp_path / "a" / "x.txt", tmp_path / "b" / "x.txt"]).total)

@@ -209,6 +209,23 @@ def test_an_index_that_is_mostly_removed_is_written_anew(engine, tmp_path):
         assert index.search(embeddings(5, 1)[0], 1)[0].id == "later"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_removed_is_gone_from_the_files(engine, tmp_path):
+    folder = tmp_path / "index"
+    filled(ENGINES[engine], folder, about())
+    with open_index(folder, writing=True) as index:
+        assert any(b"note 17:" in path.read_bytes() for path in folder.iterdir())
+        assert index.remove([one.id for one in TEXTS]) == ROWS
+        index.finish()
+        assert len(index) == 0
+        assert index.search(embeddings(3, 1)[0], 5) == []
+        assert not any(b"note 17:" in path.read_bytes() for path in folder.iterdir())
+        index.add(TEXTS[:3], embeddings(2)[:3])
+        index.finish()
+    with open_index(folder) as index:
+        assert [hit.id for hit in index.search(embeddings(2)[1], 1)] == ["n1"]
+
+
 def test_a_compaction_that_was_killed_between_its_renames_is_taken_back(tmp_path):
     folder = tmp_path / "index"
     filled(FlatIndex.create, folder, about())
