@@ -1,9 +1,9 @@
 """`python -m benchmarks.search`: what an index of a book costs, and what each engine and storage finds of it.
 
-The book is cut into windows of 60 words, which a converted model embeds once through `pocketbert index`; memory is read
-after each batch. Every engine and storage is then filled with the same vectors, and asked pieces of the book that lie
-across the windows. Recall is against the exact search over float32: what a storage or a graph loses, not how good the
-model is.
+The book is cut into windows of 60 words (`--words`), which a converted model embeds once through `pocketbert index`;
+memory is read after each batch. Every engine and storage is then filled with the same vectors, and asked pieces of the
+book that lie across the windows. Recall is against the exact search over float32: what a storage or a graph loses, not
+how good the model is.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from pipeline.search.texts import Source
 from pipeline.vectors.storage import StorageName
 
 BOOK = "lm/war-and-peace.txt"
-_WORDS, _QUESTION_WORDS = 60, 12
+_QUESTION_WORDS = 12
 _TOP = 10
 _BATCH = 256
 _ENGINES: dict[Engine, Callable[[Path, About], Index]] = {
@@ -63,6 +63,8 @@ class Embedding:
     """What the indexing through the model took."""
 
     passages: int
+    words: int
+    """Of a passage."""
     seconds: float
     per_second: float
     first_mb: float
@@ -73,7 +75,7 @@ class Embedding:
     def __str__(self) -> str:
         """Return it as a line; of an index that was there already nothing was measured."""
         return (
-            f"{self.passages:,} passages of {_WORDS} words: {self.seconds:.0f} s, {self.per_second:.0f} a second; "
+            f"{self.passages:,} passages of {self.words} words: {self.seconds:.0f} s, {self.per_second:.0f} a second; "
             f"memory {self.first_mb:.0f} MB after a tenth, {self.last_mb:.0f} at the end, {self.peak_mb:.0f} at most"
         )
 
@@ -106,7 +108,7 @@ def _memory_mb() -> float:
     return sum(process.memory_info().rss for process in processes) / 1e6
 
 
-def embed(text: Path, place: Path, model: Embedder) -> Embedding:
+def embed(source: Source, place: Path, model: Embedder) -> Embedding:
     """Index the windows through the model, in float32."""
     seen: list[tuple[float, float]] = []
 
@@ -115,18 +117,20 @@ def embed(text: Path, place: Path, model: Embedder) -> Embedding:
         if not len(seen) % 64:
             print(f"  {what}", flush=True)
 
-    request = indexing.Request(Source([text], window=_WORDS), place, "flat", "float32")
+    request = indexing.Request(source, place, "flat", "float32")
     made = indexing.run(request, model, tell)
     first = next(memory for fraction, memory in seen if fraction >= 0.1)
     peak = max(memory for _, memory in seen)
-    return Embedding(made.added, made.seconds, round(made.added / made.seconds, 1), first, seen[-1][1], peak)
+    return Embedding(
+        made.added, source.window or 0, made.seconds, round(made.added / made.seconds, 1), first, seen[-1][1], peak
+    )
 
 
-def questions(text: Path, count: int) -> list[str]:
+def questions(text: Path, words_each: int, count: int) -> list[str]:
     """Return pieces of the book, evenly spread, that begin in the middle of a window."""
     words = text.read_text(encoding="utf-8").split()
-    step = max(_WORDS, len(words) // count // _WORDS * _WORDS)
-    begins = range(_WORDS - _QUESTION_WORDS // 2, len(words) - _QUESTION_WORDS, step)
+    step = max(1, len(words) // count // words_each) * words_each
+    begins = range(max(0, words_each - _QUESTION_WORDS // 2), len(words) - _QUESTION_WORDS, step)
     return [" ".join(words[begin : begin + _QUESTION_WORDS]) for begin in begins][:count]
 
 
@@ -172,12 +176,12 @@ def ask(index: Index, asked: Floats) -> tuple[list[list[str]], list[float]]:
     return found, times
 
 
-def rows(model: Embedder, text: Path, place: Path, asked: Floats) -> Iterator[Row]:
+def rows(model: Embedder, source: Source, place: Path, asked: Floats) -> Iterator[Row]:
     """Measure every engine and storage on the vectors of a float32 index."""
     with FlatIndex.open(place) as index:
         vectors = np.array(index.codes())
         exact, _ = ask(index, asked)
-    passages = list(Source([text], window=_WORDS))
+    passages = list(source)
     for engine, storage in _CASES:
         if engine == "sqlite-vec" and not sqlite.can_load_extensions():
             print("sqlite-vec not run: this Python's sqlite3 loads no extensions")
@@ -192,7 +196,8 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=Path("minilm/litert-int8_dynamic"))
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
-    parser.add_argument("--windows", type=int, default=10_000, help="most passages of 60 words")
+    parser.add_argument("--windows", type=int, default=10_000, help="most passages")
+    parser.add_argument("--words", type=int, default=60, help="words of a passage")
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep the index there, and continue it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
@@ -204,16 +209,17 @@ def main() -> int:
         work = options.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         text = work / book.name
-        words = book.read_text(encoding="utf-8").split()[: options.windows * _WORDS]
+        words = book.read_text(encoding="utf-8").split()[: options.windows * options.words]
         text.write_text(" ".join(words), encoding="utf-8")
+        source = Source([text], window=options.words)
         with embedding.opened(places.model(options.model, options.build)) as model:
-            embedded = embed(text, work / "index", model)
+            embedded = embed(source, work / "index", model)
             print(embedded)
-            asked, _ = model.embed(questions(text, options.questions), model.prompts.of_queries)
+            asked, _ = model.embed(questions(text, options.words, options.questions), model.prompts.of_queries)
             print(f"{len(asked)} questions of {_QUESTION_WORDS} words")
             table = []
             print(f"{'engine':11}{'storage':9}{'fill s':>8}{'MB':>8}{'ms':>8}{'recall@10':>11}{'@1':>8}")
-            for row in rows(model, text, work / "index", asked):
+            for row in rows(model, source, work / "index", asked):
                 table.append(row)
                 print(row, flush=True)
         if options.json:

@@ -84,6 +84,7 @@ class FlatIndex:
         self._known: dict[str, tuple[int, int]] | None = None
         """Row and text's hash by id, of rows that are not removed; filled when a writer first asks."""
         self._scan: Scan | None = None
+        self._begins: NDArray[np.uint64] | None = None
 
     @classmethod
     def create(cls, folder: Path, about: About) -> Self:
@@ -204,7 +205,7 @@ class FlatIndex:
                         file.flush()
                         os.fsync(file.fileno())
             atomic.write_text(self.folder / STATE, state.model_dump_json() + "\n")
-        self._state, self._scan = state, None
+        self._state, self._scan, self._begins = state, None, None
 
     def finish(self) -> None:
         """Drop the rows of removed passages where they are more than half of all."""
@@ -230,7 +231,8 @@ class FlatIndex:
             new.rename(self.folder)
             atomic.remove(before)
         self._lock.release()
-        self._lock, self._state, self._known, self._scan = lock, state, None, None
+        self._lock, self._state = lock, state
+        self._known, self._scan, self._begins = None, None, None
 
     def _write_kept(self, folder: Path) -> State:
         """Write all files of an index without the removed rows; return its state."""
@@ -324,15 +326,24 @@ class FlatIndex:
             yield Passage(one["id"], one["text"])
 
     def _lines(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[bytes]:
-        begins = np.append(_numbers(self.folder / OFFSETS, "<u8", self._state.rows), np.uint64(self._state.text_bytes))
-        if (begins[1:] <= begins[:-1]).any() or begins[0] != 0:
-            raise self._damage(f"{OFFSETS} does not rise")
+        begins = self._line_begins()
         if not len(rows):
             return
         with (self.folder / PASSAGES).open("rb") as file:
             for row in rows:
                 file.seek(int(begins[row]))
                 yield file.read(int(begins[row + 1] - begins[row]))
+
+    def _line_begins(self) -> NDArray[np.uint64]:
+        """Return where each row's line begins, and where the last one ends."""
+        if self._begins is None:
+            begins = np.append(
+                _numbers(self.folder / OFFSETS, "<u8", self._state.rows), np.uint64(self._state.text_bytes)
+            )
+            if (begins[1:] <= begins[:-1]).any() or begins[0] != 0:
+                raise self._damage(f"{OFFSETS} does not rise")
+            self._begins = begins
+        return self._begins
 
     def _damage(self, why: str) -> ArtifactError:
         return ArtifactError(
