@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pipeline import atomic, strict
+from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError
 from pipeline.search import about as abouts
 from pipeline.search import codes
@@ -37,6 +38,7 @@ from pipeline.search.codes import DTYPES, Floats, Scan, Score
 VECTORS, PASSAGES, OFFSETS, REMOVED = "vectors.bin", "passages.jsonl", "offsets.bin", "removed.bin"
 STATE = "state.json"
 LOCK = "lock"
+_LARGEST_STATE_BYTES = 1 << 12
 _ROWS_AT_ONCE = 4096
 _KEPT = "What is in the index so far is kept; make room and run the command again."
 
@@ -95,6 +97,7 @@ class FlatIndex:
         """
         with atomic.writing(folder, advice=_KEPT):
             folder.mkdir(parents=True, exist_ok=True)
+            check_plain(folder)
             lock = locked(folder)
             abouts.write(folder, about)
             atomic.write_text(folder / STATE, _EMPTY.model_dump_json() + "\n")
@@ -109,6 +112,7 @@ class FlatIndex:
             ArtifactError: it is damaged, or another process writes.
         """
         recover(folder)
+        check_plain(folder)
         about = abouts.read(folder)
         lock = locked(folder) if writing else None
         try:
@@ -369,6 +373,7 @@ def _read_state(folder: Path) -> State:
     """Read `state.json`. Without it, and without anything else, the index is empty: its maker was killed that early."""
     path = folder / STATE
     try:
+        check_size(path, _LARGEST_STATE_BYTES)
         state = strict.read(State, path.read_bytes())
     except FileNotFoundError:
         if any((folder / name).exists() for name in (VECTORS, PASSAGES, OFFSETS, REMOVED)):
@@ -411,6 +416,23 @@ def _cut(path: Path, size: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > size:
             os.truncate(path, size)
+
+
+def check_plain(folder: Path) -> None:
+    """Refuse a folder with links, pipes or the like: writing through them changes what is no part of the index.
+
+    Raises:
+        ArtifactError: there is one.
+    """
+    if not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False):
+                raise ArtifactError(
+                    f"{entry.path} is no plain file, and an index holds nothing else. Remove it, or index the texts "
+                    "again in another folder."
+                )
 
 
 def locked(folder: Path) -> FileLock:

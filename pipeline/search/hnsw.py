@@ -46,9 +46,9 @@ class GraphIndex(FlatIndex):
         """
         super().finish()
         file = self.folder / GRAPH
-        graph = _load(file, self.about) if file.exists() else _new(self.about)
+        graph = _load(file, self.about) if file.is_file() else _new(self.about)
         changed = _update(graph, self)
-        if changed or not file.exists():
+        if changed or not file.is_file():
             with (
                 atomic.writing(self.folder, advice="The passages are in the index; run the command again."),
                 atomic.write_aside(file) as aside,

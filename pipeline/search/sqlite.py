@@ -22,7 +22,7 @@ from pipeline.search import about as abouts
 from pipeline.search import codes
 from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
-from pipeline.search.flat import Hit, Passage, locked
+from pipeline.search.flat import Hit, Passage, check_plain, locked
 from pipeline.vectors.storage import StorageName
 
 FILE = "index.sqlite"
@@ -70,6 +70,7 @@ class SqliteIndex:
                 with contextlib.closing(sqlite3.connect(":memory:")) as trial:
                     _load_extension(trial)
             folder.mkdir(parents=True, exist_ok=True)
+            check_plain(folder)
             lock = locked(folder)
             abouts.write(folder, about)
             # Renamed when it is complete, so that there never is a file without its tables.
@@ -92,6 +93,7 @@ class SqliteIndex:
             ToolchainError: it was made with sqlite-vec, which cannot be loaded.
             ArtifactError: it is damaged.
         """
+        check_plain(folder)
         about = abouts.read(folder)
         lock = locked(folder) if writing else None
         try:
@@ -253,6 +255,8 @@ class SqliteIndex:
 
 def _connected(file: Path, engine: SqliteEngine, *, writing: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode={'rw' if writing else 'ro'}", uri=True)
+    # Views and triggers of a file that was tampered with may call nothing.
+    connection.execute("pragma trusted_schema = off")
     # What is removed is overwritten, not only let go.
     connection.execute("pragma secure_delete = on")
     if engine == "sqlite-vec":

@@ -266,6 +266,39 @@ def test_a_damaged_folder_is_refused(name, damage, tmp_path):
     assert name in str(told.value)
 
 
+SPOILS: dict[str, Callable[[Path, Path], None]] = {
+    "a link to a file": lambda path, outside: path.symlink_to(outside),
+    "a link to nothing": lambda path, outside: path.symlink_to(outside / "nothing"),
+    "a link to an endless device": lambda path, outside: path.symlink_to("/dev/zero"),
+    "a pipe": lambda path, outside: os.mkfifo(path),
+    "a folder": lambda path, outside: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize(
+    "name", ["vectors.bin", "passages.jsonl", "removed.bin", "state.json", "index.json", "lock", "graph.usearch"]
+)
+def test_nothing_is_read_or_written_through_what_is_no_plain_file(name, spoil, tmp_path):
+    folder, outside = tmp_path / "index", tmp_path / "thesis.tex"
+    filled(GraphIndex.create, folder, about())
+    outside.write_bytes(b"mine" * 100_000)
+    (folder / name).unlink(missing_ok=True)
+    SPOILS[spoil](folder / name, outside)
+    for writing in (False, True):
+        with pytest.raises((ArtifactError, InputError)):
+            open_index(folder, writing=writing)
+    assert outside.read_bytes() == b"mine" * 100_000
+
+
+def test_a_state_that_fills_memory_is_refused(tmp_path):
+    folder = tmp_path / "index"
+    filled(FlatIndex.create, folder, about())
+    os.truncate(folder / "state.json", 1 << 40)
+    with pytest.raises(ArtifactError, match="too large"):
+        open_index(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
