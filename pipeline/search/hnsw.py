@@ -71,8 +71,8 @@ class GraphIndex(FlatIndex):
         return self.hits(self.scan().ranked(vector, np.asarray(found.keys).astype(np.int64), top))
 
 
-def _new(about: About) -> "Index":
-    """Return an empty graph.
+def require() -> type["Index"]:
+    """Return usearch's class.
 
     Raises:
         ToolchainError: usearch is not installed.
@@ -84,8 +84,13 @@ def _new(about: About) -> "Index":
             "--engine usearch: the package usearch is not installed. It is in the extra `search`: "
             "`pip install 'pocketbert[search]'`; --engine flat needs no package."
         ) from error
+    return Index
+
+
+def _new(about: About) -> "Index":
+    """Return an empty graph."""
     metric = "hamming" if about.storage == "bits" else "cos"
-    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
+    return require()(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
 
 
 def _load(file: Path, about: About) -> "Index":

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pipeline.errors import InputError
 from pipeline.search import about as abouts
-from pipeline.search import flat
+from pipeline.search import flat, hnsw
 from pipeline.search.about import About
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Passage
@@ -79,6 +79,9 @@ def _open(request: Request, model: Embedder) -> Index:
         InputError: there is an index of another space, engine, storage, width or prompt, or something else.
     """
     place = request.place
+    if request.engine == "usearch":
+        # Now, and not when everything is embedded.
+        hnsw.require()
     flat.recover(place)
     if _is_free(place):
         return _created(request, model)
