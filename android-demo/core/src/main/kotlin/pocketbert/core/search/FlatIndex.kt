@@ -156,11 +156,13 @@ class FlatIndex private constructor(private var files: IndexFiles, private val i
             if (!folder.renameTo(before)) throw IOException("$folder cannot be renamed")
             if (!new.renameTo(folder)) throw IOException("$new cannot be renamed")
             before.deleteRecursively()
-        } finally {
+        } catch (error: IOException) {
             target.close()
+            throw error
         }
         files.close()
-        files = IndexFiles.open(folder, isWritable = true)
+        target.folder = folder
+        files = target
         readRemoved()
         known = null
         mapped = null

@@ -44,7 +44,9 @@ internal class IndexState(val rows: Int, val textBytes: Long, val removed: Int) 
  * The files of an index. What is appended counts from [commit] on, which is one rename; what a kill has left behind the last one
  * is cut off by whoever opens the index to write next, and never read.
  */
-internal class IndexFiles private constructor(val folder: File, val spec: IndexSpec, private val isWritable: Boolean) : AutoCloseable {
+internal class IndexFiles private constructor(folder: File, val spec: IndexSpec, private val isWritable: Boolean) : AutoCloseable {
+    /** Where it is; what is open stays so where the folder is renamed. */
+    var folder = folder
     private var lock: FileLock? = null
     private val channels = HashMap<String, FileChannel>()
     private val rowBytes = spec.width.toLong() * spec.storage.bytes
