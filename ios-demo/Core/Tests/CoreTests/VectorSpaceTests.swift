@@ -34,7 +34,7 @@ final class VectorSpaceTests: XCTestCase {
         XCTAssertTrue(space.isUnitLength && space.similarity == "cosine" && space.width == 3)
         XCTAssertNil(try read("").vectors)
         XCTAssertNil(try read(", \"vectors\": null").vectors)
-        XCTAssertEqual(try read(with(["similarity": "\"dot\"", "unit_length": "false"])).vectors?.similarity, "dot")
+        XCTAssertEqual(try read(with(["similarity": "\"dot\""])).vectors?.similarity, "dot")
     }
 
     func testWhatNoSpaceCanBeIsRefused() {
@@ -45,7 +45,7 @@ final class VectorSpaceTests: XCTestCase {
             (["width": "4", "widths": "[4]", "scales": "[1, 1, 1, 1]"], "width is 4, and a gives 3 numbers"),
             (["width": "0"], "width is 0"), (["unit_length": "null"], "unit_length is null; it has to be true or false"),
             (["similarity": "\"euclid\""], "similarity is euclid"),
-            (["similarity": "\"dot\""], "similarity is dot, with unit_length true"), (["widths": "[1]"], "have to fall from 3"),
+            (["widths": "[1]"], "have to fall from 3"),
             (["widths": "[3, 3]"], "have to fall from 3"), (["widths": "[3, 0]"], "have to fall from 3"),
             (["widths": "[]"], "have to fall from 3"), (["scales": "[1, 1]"], "there are 2 scales for 3 numbers"),
             (["scales": "[1, 0, 1]"], "not all are above 0"), (["scales": "[1, \"1\", 1]"], "a list of numbers"),

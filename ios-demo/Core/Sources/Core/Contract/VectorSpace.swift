@@ -7,7 +7,7 @@ public struct VectorSpace: Sendable, Equatable {
     public let width: Int
     /// Whether embeddings are scaled to unit length.
     public let isUnitLength: Bool
-    /// `cosine` or `dot`.
+    /// `cosine` or `dot`; of vectors of unit length both are the same number.
     public let similarity: String
     /// Those of which the first numbers are worth keeping, the whole one first.
     public let widths: [Int]
@@ -31,8 +31,8 @@ public struct VectorSpace: Sendable, Equatable {
     private func check() throws {
         if !Self.isId(id) { throw WrongJson("vectors: space is \(id), which is not 16 hexadecimal digits") }
         if width < 1 { throw WrongJson("vectors: width is \(width)") }
-        if !Self.similarities.contains(similarity) || (isUnitLength && similarity != "cosine") {
-            throw WrongJson("vectors: similarity is \(similarity), with unit_length \(isUnitLength)")
+        if !Self.similarities.contains(similarity) {
+            throw WrongJson("vectors: similarity is \(similarity), and there are \(Self.similarities.sorted().listed)")
         }
         let fall = widths.allSatisfy { $0 > 0 } && zip(widths, widths.dropFirst()).allSatisfy { $0 > $1 }
         if widths.first != width || !fall { throw WrongJson("vectors: widths are \(widths.listed), which have to fall from \(width)") }

@@ -16,7 +16,7 @@ import pocketbert.core.wrong
  * @property id of the space: two files share an index where it is equal.
  * @property width numbers of a whole embedding.
  * @property isUnitLength whether embeddings are scaled to unit length.
- * @property similarity `cosine` or `dot`.
+ * @property similarity `cosine` or `dot`; of vectors of unit length both are the same number.
  * @property widths of which the first numbers are worth keeping, the whole one first.
  * @property scales of int8 codes, one for each number, calibrated on text.
  */
@@ -52,9 +52,7 @@ class VectorSpace internal constructor(
         private fun VectorSpace.check() {
             if (!isId(id)) throw WrongJson("vectors: space is $id, which is not 16 hexadecimal digits")
             if (width < 1) throw WrongJson("vectors: width is $width")
-            if (similarity !in SIMILARITIES || (isUnitLength && similarity != "cosine")) {
-                throw WrongJson("vectors: similarity is $similarity, with unit_length $isUnitLength")
-            }
+            if (similarity !in SIMILARITIES) throw WrongJson("vectors: similarity is $similarity, and there are $SIMILARITIES")
             val fall = widths.all { it > 0 } && widths.zipWithNext().all { (one, next) -> one > next }
             if (widths.firstOrNull() != width || !fall) {
                 throw WrongJson("vectors: widths are $widths, which have to fall from $width")

@@ -43,7 +43,7 @@ class VectorSpaceTest {
         assertTrue(space.isUnitLength && space.similarity == "cosine" && space.width == 3)
         assertNull(read("").vectors)
         assertNull(read(", \"vectors\": null").vectors)
-        assertEquals("dot", read(with(mapOf("similarity" to "\"dot\"", "unit_length" to "false"))).vectors?.similarity)
+        assertEquals("dot", read(with(mapOf("similarity" to "\"dot\""))).vectors?.similarity)
     }
 
     @Test
@@ -56,7 +56,6 @@ class VectorSpaceTest {
             mapOf("width" to "0") to "width is 0",
             mapOf("unit_length" to "null") to "unit_length is null; it has to be true or false",
             mapOf("similarity" to "\"euclid\"") to "similarity is euclid",
-            mapOf("similarity" to "\"dot\"") to "similarity is dot, with unit_length true",
             mapOf("widths" to "[1]") to "have to fall from 3",
             mapOf("widths" to "[3, 3]") to "have to fall from 3",
             mapOf("widths" to "[3, 0]") to "have to fall from 3",
