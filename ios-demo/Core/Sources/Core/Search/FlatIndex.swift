@@ -11,6 +11,9 @@ public struct Passage: Sendable {
         self.text = text
         self.embedding = embedding
     }
+
+    /// Returns an id for a text that has none of its own: 16 digits of its SHA-256.
+    public static func id(of text: String) -> String { String(Sha256.hex(of: text.utf8).prefix(16)) }
 }
 
 /// A passage that was found.
