@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed tokenizer-peers support coverage front-door compatibility compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compatibility compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -170,6 +170,9 @@ upstream-check: ready  ## compile the Android runners against LiteRT's and Execu
 
 core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one run
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.speed
+
+search-speed: ready  ## time an exact search of 10,000 passages in both cores, in int8 rows beside floats, in one run
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.search_speed
 
 tokenizer-peers: ready  ## both cores and the JVM's public tokenizers on every id; writes benchmarks/TOKENIZERS.md (2 minutes)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.tokenizers.peers
