@@ -57,8 +57,8 @@ report: ready  ## write build/RECIPE/report/
 ship: ready  ## copy the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
 
-demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven)
-	@$(POCKETBERT) demo
+demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven); INDEX=TEXT gives their search an index
+	@$(POCKETBERT) demo $(if $(INDEX),--index $(INDEX))
 
 push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
