@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pipeline.errors import InputError
 from pipeline.search import about as abouts
-from pipeline.search import flat, hnsw
+from pipeline.search import files, hnsw
 from pipeline.search.about import About
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Passage
@@ -82,7 +82,7 @@ def _open(request: Request, model: Embedder) -> Index:
     if request.engine == "usearch":
         # Now, and not when everything is embedded.
         hnsw.require()
-    flat.recover(place)
+    files.recover(place)
     if _is_free(place):
         return _created(request, model)
     index = open_index(place, writing=True)
@@ -107,7 +107,7 @@ def _is_free(place: Path) -> bool:
     if not os.path.lexists(place):
         return True
     names = {one.name for one in place.iterdir()} if place.is_dir() else {""}
-    names = {name for name in names if not name.startswith(".")} - {flat.LOCK}
+    names = {name for name in names if not name.startswith(".")} - {files.LOCK}
     if names - {abouts.ABOUT} and abouts.ABOUT not in names:
         raise InputError(f"{place} is there, and is no index. Choose another --out.")
     return names <= {abouts.ABOUT}

@@ -22,7 +22,8 @@ from pipeline.search import about as abouts
 from pipeline.search import codes
 from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
-from pipeline.search.flat import Hit, Passage, check_plain, locked
+from pipeline.search.files import check_plain, locked
+from pipeline.search.flat import Hit, Passage
 from pipeline.vectors.storage import StorageName
 
 FILE = "index.sqlite"
