@@ -46,7 +46,7 @@ def compatible(
     build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether vectors of an old model may stay in an index when a new model asks.
+    """Tell whether an index may stay when another model asks it.
 
     Exit code 0: the same space. 4: usable with loss. 1: index again.
     """
