@@ -24,8 +24,8 @@ _STEPS_PER_OCTAVE = 16
 them."""
 _HEADROOM = 1.5
 """How far scales reach beyond the calibration texts, which are shorter than passages. Without it half a percent of the
-codes of a book's 9,439 passages were clipped, and int8 found 96 % of the ten nearest that single precision finds; with it
-99 %. Twice loses as much by coarser steps."""
+codes of a book's 9,439 passages were clipped, and int8 found 96 % of the ten nearest that single precision finds; with
+it 99 %. Twice loses as much by coarser steps."""
 _SMALLEST_SCALE = 2.0**-40
 """For a dimension that is zero on all texts."""
 _ID_DIGITS = 16
