@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline import atomic
 from pipeline.errors import ArtifactError
 from pipeline.search import about
-from pipeline.search.flat import LOCK
+from pipeline.search.files import LOCK
 
 FOLDER = "index"
 """Where both apps look for an index, in the folder with their models."""
