@@ -127,6 +127,14 @@ def _matrix(student: Student, chosen: Sequence[Collection]) -> Iterator[str]:
     yield f"{mixed} of {len(found)} pairs may be mixed in one index. The largest loss: `{worst.old}` asked by"
     yield f"`{worst.new}` keeps {100 * worst.recall_kept:.1f} %. The lowest cosine of one text:"
     yield f"{least.worst_cosine:.3f}, `{least.old}` and `{least.new}`."
+    first = min(found.values(), key=_at_1)
+    yield f"At recall@1 the largest change is {100 * _at_1(first):+.1f} points, `{first.old}` asked by `{first.new}`."
+
+
+def _at_1(found: Comparison) -> float:
+    """Return the change of recall@1 across two files, over the queries of all collections."""
+    weights = [row.queries for row in found.searched]
+    return float(np.average([row.across_at_1 - row.old_at_1 for row in found.searched], weights=weights))
 
 
 def _across(students: Sequence[Student], chosen: Sequence[Collection]) -> Iterator[str]:
