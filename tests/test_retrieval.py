@@ -1,22 +1,26 @@
 """Search as a metric: collections, ranks, forms of storage, and what verification says of them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import recipe_file
+from conftest import TinyLine, recipe_file
 
+from pipeline import tasks
 from pipeline.data import calibration, retrieval
 from pipeline.errors import InputError, RecipeError
+from pipeline.heads.sentence import SentenceHead
 from pipeline.metrics import ranking
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.ranking import Judgements
 from pipeline.planning.checkpoints import Branch
 from pipeline.recipe import loading
 from pipeline.schemes import SCHEMES
+from pipeline.student import reference
 from pipeline.student.reference import Reference
 from pipeline.vectors.contract import Vectors
 from pipeline.vectors.storage import STORAGES, query_codes, similarities
@@ -264,3 +268,34 @@ def test_several_collections_are_judged_together() -> None:
 def test_without_a_contract_nothing_is_measured() -> None:
     reference, outputs = searched(10, 0)
     assert judging.measure(None, reference, outputs) == []
+
+
+# --- the line -------------------------------------------------------------------------------------------------------
+
+
+def test_a_reference_has_the_collections_behind_their_prompts(
+    collection: Path, tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    student = Path(shutil.copytree(tiny_line.folder / "student", tmp_path / "student"))
+    config = json.loads((student / "config.json").read_text(encoding="utf-8"))
+    head = SentenceHead(prompts={"query": "query: ", "passage": "passage: "}).model_dump(mode="json")
+    (student / "config.json").write_text(json.dumps(config | {"sentence_head": head}), encoding="utf-8")
+    sources, _ = retrieval.chosen([collection.name], collection.parent / "recipe.toml", "verify.retrieval")
+    (tmp_path / "reference").mkdir()
+    made = reference.make(student, "embedding", ["none"], 32, tmp_path / "reference", collections=sources)
+    assert made["retrieval"]["notes"]["recall_at_10"] == 1.0
+    found = reference.read(tmp_path / "reference")
+    (judged,) = found.collections
+    assert [found.texts[row].first for row in judged.queries] == ["query: warm?"]
+    assert [found.texts[row].first for row in judged.documents] == ["passage: Tea Hot.", "passage: Cold."]
+    assert [[list(one) for one in row] for row in judged.relevant] == [[[0, 2]]]
+    assert min(judged.rows) >= found.checked, "they are no verification texts"
+
+
+def test_collections_are_a_part_of_the_reference_s_key(collection: Path) -> None:
+    task = tasks.get("embedding")
+    sources, _ = retrieval.chosen([collection.name], collection.parent / "recipe.toml", "verify.retrieval")
+    without, before = reference.order_params(task, ["none"], 32), reference.order_params(task, ["none"], 32, sources)
+    assert "collections" not in without, "references of recipes without any stay what they are"
+    judged(collection, "q1\td2\t1")
+    assert reference.order_params(task, ["none"], 32, sources) != before
