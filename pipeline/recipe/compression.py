@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
+from pipeline.recipe.fields import (
+    Fraction,
+    LabelledUpdates,
+    Length,
+    Names,
+    Natural,
+    Place,
+    Positive,
+    Section,
+    Sparse,
+    Updates,
+)
 from pipeline.recipe.losses import LOSSES, PRESETS, Head
 
 
@@ -307,3 +318,44 @@ class ShareSection(Section):
     start: Literal["average", "first", "middle"] = "average"
     """Initial parameters of a group: the mean of its layers, after their heads and neurons are matched, or those of one
     layer."""
+
+
+class AdapterSection(Section):
+    """A linear map that brings the student's vectors into an older model's space, so that its stored vectors stay.
+
+    It is solved on unlabelled texts that both models read, and becomes a part of the student's head.
+    """
+
+    into: Place
+    """The older model, named like `student.source`. It is not converted."""
+    kind: Literal["ridge", "orthogonal"] = "ridge"
+    """`ridge`: any affine map, by least squares with a ridge penalty that held-out texts choose. `orthogonal`: a
+    rotation, which leaves the student's own cosines as they are and comes less near."""
+    texts: Names
+    """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
+    datasets, whose training texts are taken. Texts like those of the index, thousands of them."""
+    max_texts: Natural = 10_000
+    """Largest number of texts; if there are more, a fixed sample is taken. A quarter is held out for the metrics."""
+    max_length: Length = 128
+    """Number of tokens to which texts are truncated."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""
+
+
+class RotateSection(Section):
+    """An orthogonal map that turns an embedding so that its first numbers say most, without training.
+
+    Cosines of whole embeddings stay what they are.
+    """
+
+    width: Natural | None = None
+    """How many of the first numbers are kept; all unless given, for an app or an index to cut."""
+    texts: Names | None = None
+    """Calibration texts, named as in `adapter.texts`. Unless given: the package's own texts, and STS-B's sentences if
+    `POCKETBERT_DATA` has them."""
+    max_texts: Natural = 4096
+    """Largest number of texts; if there are more, a fixed sample is taken."""
+    max_length: Length = 128
+    """Number of tokens to which texts are truncated."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""
