@@ -8,7 +8,7 @@ Source: sentence-transformers, from version 2 to 6; keys that later versions ren
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pipeline import architectures
 from pipeline.artifact import check_size
@@ -19,6 +19,7 @@ from pipeline.heads.sentence import DEFAULT, NAME, SentenceHead
 from pipeline.heads.steps import ACTIVATIONS, Dense, LayerNorm, Normalize, Step
 from pipeline.schemes import PoolingMode
 from pipeline.text.tokenizers import load_tokenizer
+from pipeline.vectors.contract import Similarity
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -81,7 +82,7 @@ def unread_settings(folder: Path) -> list[str]:
     path = folder / SETTINGS
     config = read_json(path) if path.is_file() else {}
     found = {key: value for key, value in config.items() if key not in _KNOWN_SETTINGS and value is not None}
-    if config.get("similarity_fn_name") not in (None, "cosine"):
+    if config.get("similarity_fn_name") not in (None, *get_args(Similarity)):
         found["similarity_fn_name"] = config["similarity_fn_name"]
     return [f"{key} = {json.dumps(value)[:60]}" for key, value in found.items()]
 
@@ -112,7 +113,9 @@ def read(folder: Path) -> SentenceHead:
         steps = [_STEPS[one.kind](one.folder) for one in modules if one.kind in _STEPS]
         if not modules and read_json(folder / "config.json").get("normalize") is True:
             steps = [Normalize()]
-        return SentenceHead(steps=tuple(steps), prompts=prompts, default_prompt=default)
+        return SentenceHead(
+            steps=tuple(steps), prompts=prompts, default_prompt=default, similarity=_similarity(folder / SETTINGS)
+        )
     transformer = _transformer(folder)
     pooling = [module.folder for module in modules if module.kind == "Pooling"]
     if not modules and (folder / "1_Pooling" / "config.json").is_file():
@@ -126,6 +129,7 @@ def read(folder: Path) -> SentenceHead:
         default_prompt=default,
         max_seq_length=_max_seq_length(folder, transformer),
         lower_case=bool(transformer.get("do_lower_case")) and not _lowers(folder),
+        similarity=_similarity(folder / SETTINGS),
     )
 
 
@@ -296,6 +300,12 @@ def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
     # Version 5 and later write "query" and "document" with empty texts into every folder.
     kept = {str(name): text for name, text in prompts.items() if text}
     return kept, default if default in kept else None
+
+
+def _similarity(path: Path) -> Similarity:
+    """Return how near two vectors are; `unread_settings` names a measure that is none of ours."""
+    named = read_json(path).get("similarity_fn_name") if path.is_file() else None
+    return "dot" if named == "dot" else "cosine"
 
 
 def _transformer(folder: Path) -> dict[str, Any]:

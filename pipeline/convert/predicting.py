@@ -180,7 +180,7 @@ def answer(texts: Sequence[str | tuple[str, str]]) -> list[Answer]:
 
 def _candidate_vectors(model: Model, settings: Settings) -> NDArray[np.float32]:
     """Embed the candidates; if the texts have a prompt by name, candidates get the model's prompt for documents."""
-    prompt = model.signature.document_prompt if settings.prompt else settings.prompt
+    prompt = model.signature.wanted.of_documents if settings.prompt else settings.prompt
     return np.stack([one.vector for one in model.predict(settings.among or everyday_sentences(), prompt=prompt)])
 
 

@@ -241,6 +241,7 @@ def _write_head(
         include_prompt=facts["include_prompt"],
         activation=facts["activation"],
         thresholds=facts["thresholds"],
+        vectors=facts["vectors"],
         functions=functions,
         parameters=facts["parameters"],
     )

@@ -13,6 +13,7 @@ from pipeline.errors import ArtifactError, InputError
 from pipeline.kinds import KINDS, OutputKind
 from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Vectors
 
 SIGNATURE = "signature.json"
 HEADS = "heads"
@@ -22,8 +23,6 @@ _LONGEST = 1 << 16
 """Most tokens of a row; encoders of today take 8,192."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Every input that a file may take; the first two it must."""
-_OF_DOCUMENTS = ("document", "passage")
-"""What models call the prompt of texts that are searched."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"\d+(\.\d+)+")
 
@@ -81,6 +80,8 @@ class Signature(_Frozen):
     thresholds: tuple[float, ...] | None = None
     """For several labels at once: the probability of each from which on it is given, above 0 and below 1; None for one
     half."""
+    vectors: Vectors | None = None
+    """The contract of an embedding's vectors; None for every other output, and in a folder of an older release."""
     functions: tuple[Function, ...]
     """From shortest to longest."""
     parameters: int
@@ -90,11 +91,6 @@ class Signature(_Frozen):
     def wanted(self) -> Prompts:
         """The prompts as an encoder takes them."""
         return Prompts(self.prompts, self.default_prompt, self.include_prompt)
-
-    @property
-    def document_prompt(self) -> str | None:
-        """Name of the prompt of texts that are searched, as against a query; None for the default one."""
-        return next((name for name in _OF_DOCUMENTS if name in self.prompts), None)
 
     @property
     def max_length(self) -> int:
@@ -189,8 +185,9 @@ def _problems(signature: Signature) -> Iterator[str]:
         )
     yield from _wrong_labels(signature, has_labels=task.has_labels)
     yield from _wrong_thresholds(signature)
-    if signature.prompts and signature.output_kind != "embedding":
-        yield f"prompts: task {task.name} has none"
+    of_embeddings = {"prompts": signature.prompts, "vectors": signature.vectors}
+    if signature.output_kind != "embedding":
+        yield from (f"{field}: task {task.name} has none" for field, said in of_embeddings.items() if said)
     if signature.default_prompt is not None and signature.default_prompt not in signature.prompts:
         yield f"default_prompt: {signature.default_prompt[:80]!r} is none of {sorted(signature.prompts)}"
 

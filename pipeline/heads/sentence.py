@@ -11,6 +11,7 @@ from pipeline.heads.head import Floats, Head
 from pipeline.heads.pooling import Pooling
 from pipeline.heads.steps import Normalize, Step, Truncate
 from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Similarity
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,10 @@ class SentenceHead(BaseModel):
     """Tokens at which sentence-transformers truncates a text; None for the encoder's own limit."""
     lower_case: bool = False
     """Whether texts are lower-cased before the tokenizer, which keeps capitals by itself."""
+    similarity: Similarity = "cosine"
+    """How near two embeddings are, as sentence-transformers' `similarity` computes it."""
+    widths: tuple[int, ...] = ()
+    """Numbers of leading dimensions that are worth keeping by themselves, falling, all below the whole width."""
 
     def width(self, hidden_size: int) -> int:
         """Return the width of the embedding of an encoder with a hidden size."""

@@ -13,13 +13,13 @@ from pipeline.heads import sentence
 from pipeline.heads.labels import activation_of
 from pipeline.heads.sentence import DEFAULT
 from pipeline.recipe.schema import Recipe
-from pipeline.student import golden, library, thresholds
+from pipeline.student import golden, library, thresholds, vectors
 from pipeline.student.outputs import check_names, label_names
 from pipeline.student.thresholds import Calibration
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
-VERSION = 6
+VERSION = 7
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
 _NEAR = {
@@ -100,6 +100,7 @@ def make(
         "activation": activation_of(model.config) if task.output_kind == "value" else "identity",
         "thresholds": calibrated and calibrated["thresholds"],
         "calibration": calibrated and {name: calibrated[name] for name in ("texts", "calibrated", "at_half")},
+        "vectors": None if task.uses_head else vectors.contract(model, out, head).model_dump(mode="json"),
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
         "published_vocabulary": vocabulary,

@@ -182,7 +182,7 @@ def _wrong_signature(
     if (signature.backend, signature.scheme) != (request.target.backend, request.target.scheme):
         return f"signature.json says {signature.backend}-{signature.scheme}; asked was {request.target}"
     claimed = signature.model_dump(mode="json")
-    for field in ("prompts", "default_prompt", "include_prompt", "activation", "thresholds"):
+    for field in ("prompts", "default_prompt", "include_prompt", "activation", "thresholds", "vectors"):
         said, meant = claimed[field], of_student.metrics[field]
         if said != meant:
             return f"signature.json has {field} {said!r}; the student has {meant!r}"

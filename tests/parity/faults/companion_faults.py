@@ -119,6 +119,15 @@ def longest_length_off(signature: dict[str, Any]) -> None:
     longest["min_length"] = min(longest["min_length"], longest["max_length"])
 
 
+def vector_scales_permuted(signature: dict[str, Any]) -> None:
+    scales = signature["vectors"]["scales"]
+    signature["vectors"]["scales"] = [*scales[1:], scales[0]]
+
+
+def space_of_another(signature: dict[str, Any]) -> None:
+    signature["vectors"]["space"] = signature["vectors"]["space"][::-1]
+
+
 def functions_exchanged(signature: dict[str, Any]) -> None:
     first, last = signature["functions"][0], signature["functions"][-1]
     first["name"], last["name"] = last["name"], first["name"]
@@ -180,6 +189,12 @@ FAULTS = (
         not_for=_ONE_FUNCTION,
         stops="takes|shape|length|Failed to invoke",
     ),
+    _fault(
+        "vector_scales_permuted",
+        "signature.json has each dimension's int8 scale at the next dimension",
+        _signature(vector_scales_permuted),
+    ),
+    _fault("space_of_another", "signature.json has another vector space's id", _signature(space_of_another)),
     _fault("golden_row_edited", "a golden row has another output", golden_row_edited),
     _fault(
         "byte_flipped",

@@ -1,0 +1,100 @@
+"""The contract of a student's vectors: its space, and scales for int8 that are calibrated on the package's texts."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import architectures, tasks
+from pipeline.checkpoint.files import read_json
+from pipeline.heads.sentence import SentenceHead
+from pipeline.metrics.measures import Floats
+from pipeline.student.outputs import reference_outputs
+from pipeline.text.bundled import calibration_texts, everyday_sentences
+from pipeline.text.encoding import Encoder
+from pipeline.vectors.contract import LARGEST_CODE, Vectors, declared_space
+
+_LENGTH = 128
+_EVERY = 2
+"""Stride over the calibration texts; all of them give no other scales, and take seconds."""
+_STEPS_PER_OCTAVE = 16
+"""Scales are rounded up to a geometric grid, by 4.4 % at most: another processor's last bits do not change them, and a
+text beyond the calibrated ones has some room."""
+_SMALLEST_SCALE = 2.0**-40
+"""For a dimension that is zero on all texts."""
+_ID_DIGITS = 16
+_EMBEDDING = "embedding"
+
+
+def contract(model: Any, folder: Path, head: SentenceHead) -> Vectors:
+    """Return the contract of a student's vectors; the student runs over some hundred texts for it.
+
+    Args:
+        model: the student in torch.
+        folder: its folder, laid out, with the tokenizer.
+        head: what follows its encoder.
+    """
+    width = head.width(int(model.config.hidden_size))
+    own = space_id(
+        ((name, tensor.detach().numpy()) for name, tensor in model.named_parameters()),
+        (folder / "tokenizer.json").read_bytes(),
+        head.model_dump_json(include={"pooling", "steps", "lower_case"}),
+    )
+    return Vectors(
+        space=declared_space(read_json(folder / "config.json")) or own,
+        width=width,
+        unit_length=head.normalizes,
+        similarity=head.similarity,
+        widths=(width, *(one for one in head.widths if one < width)),
+        scales=int8_scales(_embeddings(model, folder, head)),
+    )
+
+
+def space_id(tensors: Iterable[tuple[str, Floats]], tokenizer: bytes, head: str) -> str:
+    """Return the id of a student's own vector space: a digest of everything that decides its vectors.
+
+    Format, scheme, sequence lengths and prompts are no part of it: files that passed verification are near enough to
+    the student to share an index, and a prompt belongs to a text.
+
+    Args:
+        tensors: names and values of the student's parameters, in single precision.
+        tokenizer: the content of its `tokenizer.json`.
+        head: what follows the encoder, in a canonical form.
+    """
+    digest = hashlib.sha256(b"pocketbert vector space 1\0")
+    for name, values in sorted(tensors, key=lambda one: one[0]):
+        digest.update(f"{name} {values.shape}\0".encode())
+        digest.update(np.ascontiguousarray(values, dtype="<f4").data)
+    digest.update(hashlib.sha256(tokenizer).digest())
+    digest.update(head.encode())
+    return digest.hexdigest()[:_ID_DIGITS]
+
+
+def int8_scales(vectors: Floats) -> tuple[float, ...]:
+    """Return the scale of each dimension, by the largest magnitude that it has in some vectors, `(texts, width)`.
+
+    One scale for all dimensions, as vector stores commonly have it, gives most codes to the few dimensions that are
+    much wider than the others.
+    """
+    largest = np.abs(vectors.astype(np.float64)).max(0) / LARGEST_CODE
+    steps = np.ceil(_STEPS_PER_OCTAVE * np.log2(np.maximum(largest, _SMALLEST_SCALE)))
+    # Eight digits, which every language's JSON reads as the same number.
+    return tuple(float(f"{2.0 ** (step / _STEPS_PER_OCTAVE):.8g}") for step in steps)
+
+
+def _embeddings(model: Any, folder: Path, head: SentenceHead) -> Floats:
+    """Run a student over the calibration texts, as the documents of an index; `(texts, width)`.
+
+    No labelled text is among them, so that no query or passage by which an index is judged took part.
+    """
+    limit = architectures.get(model.config.model_type).max_length(model.config.to_dict())
+    encoder = Encoder.from_folder(folder, min(_LENGTH, limit, head.max_seq_length or limit))
+    prompts = head.wanted
+    prompt = prompts.text(prompts.of_documents)
+    rows = [
+        encoder.encode_prompted(prompt, text, pooled=prompts.pooled) if prompt else encoder.encode(text)
+        for text in [*calibration_texts(), *everyday_sentences()][::_EVERY]
+    ]
+    return reference_outputs(model, tasks.get(_EMBEDDING), [row for row in rows if len(row)]).values
