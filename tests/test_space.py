@@ -16,10 +16,16 @@ from safetensors.torch import load_file, save_file
 from pipeline import tasks
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.compress.distil import models
+from pipeline.compress.distil import stage as distil
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.space import adapter, embedding, fitting, rotation
+from pipeline.compress.start import stage as starts
 from pipeline.errors import InputError, RecipeError
-from pipeline.recipe.compression import AdapterSection, RotateSection
+from pipeline.recipe.compression import AdapterSection, DistilSection, RotateSection, StartSection
+from pipeline.student import stage as students
 from pipeline.text.bundled import calibration_texts, everyday_sentences
+from pipeline.vectors.contract import SPACE
 
 TASK = tasks.get("embedding")
 TEXTS = [*everyday_sentences(), *calibration_texts()]
@@ -148,14 +154,14 @@ def test_the_space_that_a_checkpoint_was_fitted_to_is_passed_on_and_lost_by_a_ro
     tiny_student: Students, old: Path, tmp_path: Path
 ) -> None:
     config = json.loads((old / "config.json").read_text())
-    (old / "config.json").write_text(json.dumps(config | {embedding.SPACE: "0123456789abcdef"}))
+    (old / "config.json").write_text(json.dumps(config | {SPACE: "0123456789abcdef"}))
     out = tmp_path / "out"
     out.mkdir()
     section = AdapterSection(into=str(old), texts=("own.txt",), max_length=32)
     adapter.make(tiny_student(), old, section, TEXTS, out)
-    assert json.loads((out / "config.json").read_text())[embedding.SPACE] == "0123456789abcdef"
+    assert json.loads((out / "config.json").read_text())[SPACE] == "0123456789abcdef"
     rotated(out, tmp_path / "rotated")
-    assert embedding.SPACE not in json.loads((tmp_path / "rotated" / "config.json").read_text())
+    assert SPACE not in json.loads((tmp_path / "rotated" / "config.json").read_text())
 
 
 # --- a rotation ------------------------------------------------------------------------------------------------------
@@ -165,9 +171,7 @@ def rotated(source: Path, out: Path, **values: Any) -> dict[str, Any]:
     section = RotateSection.model_validate({"max_length": 32} | values)
     out.mkdir()
     metrics = rotation.make(source, section, TEXTS, out)
-    tried = rotation.trial(section, found(source))
-    config = {key: value for key, value in tried.config.items() if key != embedding.SPACE}
-    check_trial(student.Source(**{**vars(tried), "config": config}), out)
+    check_trial(rotation.trial(section, found(source)), out)
     return metrics
 
 
@@ -192,6 +196,85 @@ def test_a_width_keeps_the_first_numbers_of_a_rotation(tiny_student: Students, t
     assert np.abs(embeddings(tmp_path / "cut") - first).max() < 1e-6
     with pytest.raises(RecipeError, match="width = 64, and the embedding has 64"):
         rotation.trial(RotateSection(width=64), found(tiny_student()))
+
+
+# --- a teacher's space -----------------------------------------------------------------------------------------------
+
+
+def taught(source: Path, teacher: Path, out: Path, **values: Any) -> dict[str, Any]:
+    place = out.parent / "lines.txt"
+    place.write_text("\n".join(text for text in TEXTS if text.isascii()), encoding="utf-8")
+    given = {"texts": [str(place)], "max_length": 24, "batch_size": 16, "learning_rate": 1e-3, "dropout": 0.0}
+    section = DistilSection.model_validate({"space": "teacher", "steps": 30} | given | values)
+    out.mkdir()
+    return distil.make(source, teacher, "embedding", section, DistilData((place,)), out.parent / "kept", out)
+
+
+@pytest.fixture
+def narrow(tiny_student: Students, tmp_path: Path) -> Path:
+    """A student of half the hidden size of `old`."""
+    out = tmp_path / "narrow-student"
+    out.mkdir()
+    starts.make(tiny_student(), StartSection(kind="width", hidden_size=32), out)
+    return out
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_narrower_student_learns_its_teacher_s_vectors_in_their_width(
+    narrow: Path, old: Path, tmp_path: Path
+) -> None:
+    metrics = taught(narrow, old, tmp_path / "out")
+    assert metrics["final_loss"] < metrics["first_loss"]
+    assert metrics["new_tensors"] == ["sentence_head.1.linear.bias", "sentence_head.1.linear.weight"]
+    mine, theirs = embeddings(tmp_path / "out"), embeddings(old)
+    assert mine.shape == theirs.shape
+    # It begins at the best linear map, so that the loss 2 (1 - cosine) is far below that of chance from the start on.
+    assert metrics["first_loss"] < 0.5
+    assert (mine * theirs).sum(1).mean() > 0.8
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config[SPACE] == embedding.space_of(old)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_student_of_its_teacher_s_width_gets_no_linear_and_another_teacher_takes_the_space_away(
+    tiny_student: Students, old: Path, tmp_path: Path
+) -> None:
+    taught(tiny_student(), old, tmp_path / "first", steps=1)
+    config = json.loads((tmp_path / "first" / "config.json").read_text())
+    assert config[SPACE] == embedding.space_of(old)
+    assert "sentence_head" not in config
+    losses = {"losses": {"similarity": 1.0}, "space": None, "steps": 1}
+    taught(tmp_path / "first", tiny_student(), tmp_path / "second", **losses)
+    assert SPACE not in json.loads((tmp_path / "second" / "config.json").read_text())
+    taught(tmp_path / "first", old, tmp_path / "third", **losses)
+    assert json.loads((tmp_path / "third" / "config.json").read_text())[SPACE] == config[SPACE]
+
+
+def test_the_plan_of_a_teacher_s_space_has_the_linear(narrow: Path, old: Path) -> None:
+    section = DistilSection.model_validate({"space": "teacher", "texts": ["own.txt"]})
+    assert section.losses == {"sentence_mse": 1.0}
+    model, new, _ = models.begin_student(found(narrow), found(old), TASK, section, None)
+    assert new == ["sentence_head.1.linear.bias", "sentence_head.1.linear.weight"]
+    assert tuple(model.sentence_head[1].linear.weight.shape) == (64, 32)
+
+
+def test_the_space_of_a_teacher_is_what_its_own_signature_says(tiny_student: Students, tmp_path: Path) -> None:
+    made = students.make(tiny_student(), "embedding", False, tmp_path)
+    assert made["vectors"]["space"] == embedding.space_of(tiny_student())
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"losses": {"similarity": 1.0}}, "none of distil.losses compares them number by number"),
+        ({"losses": {"cosine": 1.0}, "head": "masked_lm"}, "none of distil.losses compares them number by number"),
+    ],
+)
+def test_a_teacher_s_space_needs_losses_of_vectors(
+    values: dict[str, Any], words: str, tiny_student: Students, old: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        taught(tiny_student(), old, tmp_path / "out", **values)
 
 
 # --- in a recipe -----------------------------------------------------------------------------------------------------

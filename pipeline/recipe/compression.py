@@ -80,6 +80,9 @@ class DistilSection(LabelledUpdates):
     @classmethod
     def _begin_with_preset(cls, values: Any) -> Any:
         """Take the settings of `preset = "distilbert"`, say, where none are given."""
+        if isinstance(values, Mapping) and values.get("space") is not None and not {"preset", "losses"} & values.keys():
+            # Source: LEAF (Vujanic and Rueckstiess 2025), whose loss is the distance of the two models' vectors.
+            return {**values, "losses": {"sentence_mse": 1.0}}
         if not isinstance(values, Mapping) or "preset" not in values:
             return values
         given = dict(values)
@@ -92,7 +95,10 @@ class DistilSection(LabelledUpdates):
     """The checkpoint that teaches: `unpruned`, the recipe's checkpoint before compression, or a source like
     `student.source`."""
     losses: Weights
-    """Losses and their weights; `pocketbert list` names the losses."""
+    """Losses and their weights; `pocketbert list` names the losses. With `space`, `sentence_mse` unless given."""
+    space: Literal["teacher"] | None = None
+    """`teacher`: the student's embeddings become the teacher's own, so that one index serves both. Where the widths
+    differ, the student gets a linear into the teacher's width. Unless given, a student's space is its own."""
     alpha: Fraction = 0.0
     """Weight of the loss on labels; the losses of distillation get 1 − alpha. 0 needs no labels."""
     temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE

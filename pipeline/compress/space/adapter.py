@@ -8,7 +8,7 @@ Source: Xing et al. 2015 and Conneau et al. 2018, who align word vectors so; her
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline import tasks
 from pipeline.checkpoint.source import Source
@@ -19,7 +19,7 @@ from pipeline.errors import RecipeError
 from pipeline.execution.node import Input
 from pipeline.heads import sentence
 from pipeline.heads.sentence import SentenceHead
-from pipeline.heads.steps import Normalize, Step
+from pipeline.heads.steps import Dense, Normalize, Step
 from pipeline.recipe.compression import AdapterSection
 from pipeline.text import tokenizers
 
@@ -54,12 +54,12 @@ def make(source: Path, into: Path, section: AdapterSection, texts: Sequence[str]
     new, old = load_checkpoint(source, task), load_checkpoint(into, task)
     inputs = embedding.vectors(new, source, texts, section.max_length, "the new model")
     targets = embedding.vectors(old, into, texts, section.max_length, "the old model")
-    linear = _put(new, old, section)
+    linear = put(new, sentence.settings(old), targets.shape[1], section.kind)
     held_out = fitting.every_fourth(len(texts))
     ridge = fitting.best_ridge(inputs, targets, held_out) if section.kind == "ridge" else None
     tried = _fitted(inputs[~held_out], targets[~held_out], ridge)(inputs[held_out])
     embedding.set_linear(linear, _fitted(inputs, targets, ridge))
-    embedding.declare_space(new, embedding.space_of(old, into))
+    embedding.declare_space(new, embedding.space_of(into))
     save(new, source, out)
     tokenizers.copy(source, out)
     cosines = (fitting.unit(tried) * fitting.unit(targets[held_out])).sum(1)
@@ -80,29 +80,43 @@ def _fitted(inputs: fitting.Vectors, targets: fitting.Vectors, ridge: float | No
     return fitting.least_squares(inputs, targets, ridge=ridge)
 
 
-def _put(new: Any, old: Any, section: AdapterSection) -> Any:
-    """Put the adapter into the new model's head, in place, and return its linear, whose numbers are uninitialised."""
-    theirs = sentence.settings(old)
-    width = theirs.width(sentence.hidden_size(old.config))
-    before, after = _steps(sentence.settings(new), theirs, section)
-    mine = sentence.settings(new).width(sentence.hidden_size(new.config))
-    if section.kind == "orthogonal" and mine > width:
+def put(new: Any, theirs: SentenceHead, width: int, kind: Literal["ridge", "orthogonal"]) -> Any:
+    """Put an adapter into a new model's head, in place, and return its linear, whose numbers are uninitialised.
+
+    The map is of whole embeddings, to such as the old model's.
+
+    Args:
+        new: the model, with weights or on torch's meta device.
+        theirs: the old model's head.
+        width: the width of the old model's embedding.
+        kind: see `AdapterSection.kind`.
+
+    Raises:
+        RecipeError: an orthogonal map would have to make vectors narrower.
+    """
+    head = sentence.settings(new)
+    mine = head.width(sentence.hidden_size(new.config))
+    if kind == "orthogonal" and mine > width:
         raise RecipeError(
             f"adapter.kind = 'orthogonal' keeps all {mine} numbers of the new model's vectors, and those of "
             f"adapter.into have {width}. Use kind = 'ridge'."
         )
-    return embedding.put_linear(new, width, bias=section.kind == "ridge", before=before, after=after)
-
-
-def _steps(
-    head: SentenceHead, theirs: SentenceHead, section: AdapterSection
-) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Return the steps before the adapter and behind it: the map is of whole embeddings, to such as the old model's."""
     after: tuple[Step, ...] = (Normalize(),) if theirs.normalizes else ()
-    if section.kind == "orthogonal" and head.normalizes and theirs.normalizes:
-        # A length that is made one behind a rotation need not be one before it.
-        return head.steps[:-1], after
-    return head.steps, after
+    # A length that is made one behind a rotation need not be one before it.
+    whole = kind == "ridge" or not (head.normalizes and theirs.normalizes)
+    before = head.steps if whole else head.steps[:-1]
+    dense = Dense(in_features=mine, out_features=width, bias=kind == "ridge", activation="Identity")
+    # The embedding is one of the old model's from here on, whose first numbers are worth as much.
+    of_old: dict[str, Any] = {"similarity": theirs.similarity, "widths": theirs.widths}
+    changed = head.model_copy(update={"steps": (*before, dense, *after), **of_old})
+    return embedding.put_linear(new, changed, len(before))
+
+
+def linear_of(model: Any) -> Any:
+    """Return the linear of the last dense step of a model's head."""
+    steps = sentence.settings(model).steps
+    last = max(number for number, step in enumerate(steps) if step.kind == "Dense")
+    return getattr(model, sentence.NAME)[last].linear
 
 
 def trial(section: AdapterSection, source: Source, into: Source) -> Source:
@@ -112,7 +126,9 @@ def trial(section: AdapterSection, source: Source, into: Source) -> Source:
 
     task = tasks.get("embedding")
     new = load_checkpoint(source, task)
-    _put(new, load_checkpoint(into, task), section)
+    old = load_checkpoint(into, task)
+    theirs = sentence.settings(old)
+    put(new, theirs, theirs.width(sentence.hidden_size(old.config)), section.kind)
     return outline(new, source)
 
 

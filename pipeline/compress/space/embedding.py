@@ -8,22 +8,24 @@ import numpy as np
 
 from pipeline import architectures, tasks
 from pipeline.artifact import digest_of
+from pipeline.checkpoint.files import read_json
 from pipeline.compress.common import Context
 from pipeline.compress.space.fitting import LinearMap, Vectors
 from pipeline.data import calibration, corpus
 from pipeline.errors import InputError, RecipeError
 from pipeline.execution.worker import tell
 from pipeline.heads import sentence
-from pipeline.heads.sentence import NAME
-from pipeline.heads.steps import Dense, Step
+from pipeline.heads.sentence import NAME, SentenceHead
+from pipeline.heads.steps import Dense
 from pipeline.recipe.compression import AdapterSection, RotateSection
 from pipeline.recipe.schema import Recipe
 from pipeline.student.outputs import reference_outputs
+from pipeline.student.stage import tokenizer_of
+from pipeline.student.vectors import own_space
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
+from pipeline.vectors.contract import SPACE, declared_space
 
-SPACE = "pocketbert_space"
-"""Key of config.json for the id of the space that a checkpoint was fitted to; absent for its own."""
 _LEAST_TEXTS = 64
 """Fewer say little of a map with thousands of numbers, and a quarter of them is held out."""
 _TEXTS_AT_ONCE = 256
@@ -70,8 +72,10 @@ def params_of(context: Context, name: str, section: AdapterSection | RotateSecti
     return {"settings": settings, "texts": digest_of(texts_of(context, name, section))}
 
 
-def vectors(model: Any, folder: Path, texts: Sequence[str], max_length: int, about: str) -> Vectors:
-    """Return the embedding of each text in fp32, `(texts, width)`, behind the model's default prompt if it has one.
+def vectors(
+    model: Any, folder: Path, texts: Sequence[str], max_length: int, about: str, *, prompted: bool = True
+) -> Vectors:
+    """Return the embedding of each text in fp32, `(texts, width)`.
 
     Args:
         model: an embedding model, from `load_checkpoint`.
@@ -79,11 +83,12 @@ def vectors(model: Any, folder: Path, texts: Sequence[str], max_length: int, abo
         texts: in any order.
         max_length: number of tokens to which texts are cut, unless the model takes fewer.
         about: which model it is, for the progress.
+        prompted: whether texts stand behind the model's default prompt, if it has one.
     """
     head, config = sentence.settings(model), model.config
     limit = min(max_length, architectures.get(config.model_type).max_length(config.to_dict()))
     encoder = Encoder(tokenizers.load_tokenizer(folder), min(limit, head.max_seq_length or limit))
-    prompt = head.wanted.text(None)
+    prompt = head.wanted.text(None) if prompted else ""
     rows = [encoder.encode_prompted(prompt, text, pooled=head.wanted.pooled) for text in texts]
     # Texts of one length share a batch.
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -97,31 +102,27 @@ def vectors(model: Any, folder: Path, texts: Sequence[str], max_length: int, abo
     return result
 
 
-def put_linear(model: Any, outputs: int, *, bias: bool, before: Sequence[Step], after: Sequence[Step]) -> Any:
-    """Put a linear into an embedding model's head, in place, on any device; its numbers are uninitialised.
+def put_linear(model: Any, changed: SentenceHead, position: int) -> Any:
+    """Give an embedding model a head with one linear more, in place, on any device; its numbers are uninitialised.
 
     Args:
         model: an embedding model.
-        outputs: width of the linear's output.
-        bias: whether it has one.
-        before: the head's first steps, which stay before the linear.
-        after: the steps behind it.
+        changed: the model's head with a dense step in it; steps with tensors are where they were.
+        position: the number of the dense step.
 
     Returns:
         The linear.
     """
     import torch
 
-    head = sentence.settings(model)
-    width = head.model_copy(update={"steps": tuple(before)}).width(sentence.hidden_size(model.config))
-    dense = Dense(in_features=width, out_features=outputs, bias=bias, activation="Identity")
-    changed = head.model_copy(update={"steps": (*before, dense, *after)})
+    dense = changed.steps[position]
+    assert isinstance(dense, Dense)
     device = next(model.parameters()).device
     kept = getattr(model, NAME).state_dict() if hasattr(model, NAME) else {}
-    linear = torch.nn.Linear(width, outputs, bias=bias, device=device)
-    fresh = {f"{len(before)}.linear.{name}": tensor for name, tensor in linear.state_dict().items()}
+    linear = torch.nn.Linear(dense.in_features, dense.out_features, bias=dense.bias, device=device)
+    fresh = {f"{position}.linear.{name}": tensor for name, tensor in linear.state_dict().items()}
     sentence.attach(model, changed, None if device.type == "meta" else {**kept, **fresh})
-    return getattr(model, NAME)[len(before)].linear
+    return getattr(model, NAME)[position].linear
 
 
 def set_linear(linear: Any, mapped: LinearMap) -> None:
@@ -134,10 +135,16 @@ def set_linear(linear: Any, mapped: LinearMap) -> None:
             linear.bias.copy_(torch.from_numpy(mapped.bias))
 
 
-def space_of(model: Any, folder: Path) -> str | None:
-    """Return the id of the space that a checkpoint's vectors are in."""
-    found = getattr(model.config, SPACE, None)
-    return found if isinstance(found, str) else None
+def space_of(folder: Path) -> str:
+    """Return the id of the space that an embedding model's vectors are in, as its own signatures have it."""
+    from pipeline.checkpoint.loading import load_checkpoint
+
+    if (declared := declared_space(read_json(folder / "config.json"))) is not None:
+        return declared
+    model = load_checkpoint(folder, tasks.get("embedding"))
+    head, architecture = sentence.settings(model), architectures.get(model.config.model_type)
+    tokenizer = tokenizer_of(folder, head, architecture)
+    return own_space(model, tokenizer.to_str(pretty=True).encode(), head)
 
 
 def declare_space(model: Any, space: str | None) -> None:

@@ -17,6 +17,7 @@ from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.space import embedding, fitting
 from pipeline.errors import RecipeError
 from pipeline.heads import sentence
+from pipeline.heads.steps import Dense
 from pipeline.recipe.compression import RotateSection
 from pipeline.text import tokenizers
 
@@ -84,7 +85,10 @@ def _put(model: Any, section: RotateSection) -> Any:
         )
     last = len(head.steps) - head.normalizes
     kept = whole if section.width is None else section.width
-    return embedding.put_linear(model, kept, bias=False, before=head.steps[:last], after=head.steps[last:])
+    dense = Dense(in_features=whole, out_features=kept, bias=False, activation="Identity")
+    widths = tuple(width for width in narrower(whole) if width < kept)
+    steps = (*head.steps[:last], dense, *head.steps[last:])
+    return embedding.put_linear(model, head.model_copy(update={"steps": steps, "widths": widths}), last)
 
 
 def trial(section: RotateSection, source: Source) -> Source:
