@@ -22,6 +22,8 @@ EXIT_DONE = 0
 EXIT_GATE_FAILED = 1
 EXIT_USAGE = 2
 EXIT_TOOLCHAIN = 3
+EXIT_WITH_LOSS = 4
+"""Of `compatible` alone: stored vectors can be used, with a loss."""
 
 
 class PipelineError(Exception):

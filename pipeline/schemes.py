@@ -48,6 +48,12 @@ class Gates(BaseModel):
     max_task_drop: float | None = None
     """Highest loss of the task metric, as a fraction of 1. The loss has a 95 % interval: its good end has to keep this
     bound, and its bad end too if there are enough rows to tell."""
+    min_recall_kept: float | None = None
+    """Lowest share of fp32 PyTorch's recall@10 that search keeps in an index of the file's vectors in int8, over all
+    queries of `verify.retrieval`; judged from 500 queries on."""
+    min_recall_kept_small: float | None = None
+    """The same for an index of bits, asked with float queries, and for int8 at half the width, where the student has
+    that width."""
     max_bytes_per_parameter: float | None = None
     """Highest size of the file, in bytes per parameter of the student."""
 
@@ -244,6 +250,8 @@ def _gates(
         max_usual_pad_difference=usual_pad,
         max_thread_difference=threads or pad,
         max_task_drop=drop,
+        min_recall_kept=0.99,
+        min_recall_kept_small=0.97,
         max_bytes_per_parameter=size,
     )
     value = Gates(

@@ -43,7 +43,7 @@ from pipeline.verify import stage as verify
 VERBS = (
     *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
     *("compress", "predict", "recipes", "keys", "list", "clean", "mil"),
-    *("signing-key", "verify-signature", "demo", "gate"),
+    *("signing-key", "verify-signature", "demo", "gate", "index", "search"),
 )
 STEPS = (
     "student",
@@ -88,7 +88,7 @@ def test_help_names_every_verb(pocketbert):
 def test_help_is_in_the_order_of_work_and_what_is_rare_comes_last(command_here):
     names = [line.split()[1] for line in command_here("--help").stdout.splitlines() if line.startswith("│ ")]
     verbs = [name for name in names if name in VERBS]
-    assert verbs[:5] == ["init", "run", "plan", "predict", "ship"]
+    assert verbs[:7] == ["init", "run", "plan", "predict", "index", "search", "ship"]
     stages = ["train", "compress", "student", "convert", "verify", "benchmark", "report"]
     assert [verb for verb in verbs if verb in stages] == stages
     assert {*verbs[-5:]} == {"compat", "demo", "verify-signature", "signing-key", "mil"}

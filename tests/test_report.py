@@ -36,7 +36,18 @@ from pipeline.report.record import FileBeside, PhoneReport, Report, StudentBesid
 from pipeline.report.table import Cell, Column, Part, Row, Table
 from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import Counts, EmulatedRuns
-from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify.record import (
+    PARITY,
+    GateResult,
+    Group,
+    Input,
+    Measures,
+    Parity,
+    Ranked,
+    Retrieval,
+    TaskScore,
+    Verdict,
+)
 from pipeline.verify.wording import quantity
 
 LENGTHS = (16, 64, 128)
@@ -880,3 +891,28 @@ def test_phones_are_shown_and_what_is_no_latency_is_left_out(tmp_path: Path) -> 
     text = filled.markdown(shown)
     assert "## Phone: pixel" in text
     assert "| 5.00 | 8.00 | 1.60× | not measured: the phone does not tell" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_search_has_a_row_for_each_storage_with_its_interval(tmp_path: Path) -> None:
+    ranked = Ranked(reference=0.914, found=0.8903, low=-0.0413, high=-0.0079)
+    same = Ranked(reference=0.99, found=0.99, low=0.0, high=0.0)
+    found = Retrieval(
+        collection="xquad_passages",
+        queries=629,
+        documents=120,
+        storage="bits",
+        width=384,
+        bytes_per_vector=48,
+        metrics={"recall_at_1": ranked, "recall_at_10": same, "ndcg_at_10": same, "mrr_at_10": same},
+    )
+    parity = parity_of("litert-fp32", error=1e-3)
+    out = build(tmp_path, {"litert-fp32": parity.model_copy(update={"retrieval": [found]})})
+    page = (out / "index.html").read_text(encoding="utf-8")
+    markdown = (out / "RESULTS.md").read_text(encoding="utf-8")
+    for text in (page, markdown):
+        assert "91.40 → 89.03" in text
+        assert "-4.13 to -0.79" in text
+        assert "629, 120" in text
+    plain = build(tmp_path / "plain", {"litert-fp32": parity})
+    assert "xquad" not in (plain / "index.html").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """The verbs of the command `pocketbert`, and its exit codes.
 
-Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 4 usable
+with loss (`compatible`), 130 interrupted, 143 terminated.
 Each verb imports what it needs when it is called, so that `--help`, and a plan that tries nothing, load no toolchain.
 """
 
@@ -22,6 +23,7 @@ from pipeline.atomic import FULL
 from pipeline.cli import (
     arm64,
     browser,
+    compatible,
     demo,
     documents,
     foreign,
@@ -31,6 +33,7 @@ from pipeline.cli import (
     phones,
     predicting,
     quantisation,
+    searching,
     shipping,
     signatures,
     tables,
@@ -387,6 +390,9 @@ _VERBS: Mapping[str, Mapping[str, Callable[..., object]]] = {
         "run": run,
         "plan": plan,
         "predict": predicting.predict,
+        "index": searching.index,
+        "search": searching.search,
+        "compatible": compatible.compatible,
         "ship": shipping.ship,
         "push": shipping.push,
         "gate": gate.gate,

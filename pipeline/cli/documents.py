@@ -15,6 +15,9 @@ from pipeline.errors import EXIT_DONE
 from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
+from pipeline.search.about import About
+from pipeline.search.asking import Found
+from pipeline.search.indexing import Outcome
 from pipeline.verify.record import Parity
 
 _GIVEN_BACK_CHARACTERS = 10_000
@@ -130,3 +133,25 @@ def listing_document(listing: Listing) -> dict[str, Any]:
     """Return the document of a Core ML package's operations and weights."""
     totals = {"weight_bytes": listing.weight_bytes, "duplicate_bytes": listing.duplicate_bytes}
     return dataclasses.asdict(listing) | totals
+
+
+def index_document(outcome: Outcome) -> dict[str, Any]:
+    """Return the document of an index that was made or continued; what `index.json` says stands beside the counts."""
+    document = dataclasses.asdict(outcome)
+    return document | {"about": _about(outcome.about)}
+
+
+def found_document(found: Found) -> dict[str, Any]:
+    """Return the document of a question's answers, the nearest passage first."""
+    hits = [
+        {"rank": rank, "id": hit.id, "cosine": hit.cosine, "score": hit.score, "row": hit.row}
+        | _given("text", hit.text)
+        for rank, hit in enumerate(found.hits, 1)
+    ]
+    head = {"index": found.index, "engine": found.engine, "about": _about(found.about)}
+    return _given("question", found.question) | {"truncated": found.truncated} | head | {"hits": hits}
+
+
+def _about(about: About) -> dict[str, Any]:
+    """Return what an index says of itself; its scales are for who reads the vectors."""
+    return about.model_dump(exclude={"schema_version", "scales"})

@@ -16,6 +16,7 @@ from pipeline.checkpoint.source import CheckpointsBySource, Source
 from pipeline.data import calibration
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
+from pipeline.data.retrieval import judged_texts
 from pipeline.errors import RecipeError
 from pipeline.execution.node import Input
 from pipeline.recipe.compression import FactoriseSection, PruneSection
@@ -94,7 +95,12 @@ def calibration_texts(context: Context, name: str, section: PruneSection | Facto
         return []
     if name not in context.texts:
         context.texts[name] = calibration.texts(
-            section.calibration, context.recipe_file, section.calibration_texts, seed=section.seed, key=key
+            section.calibration,
+            context.recipe_file,
+            section.calibration_texts,
+            seed=section.seed,
+            key=key,
+            judged=judged_texts(context.recipe.verify.retrieval, context.recipe_file),
         )
     return context.texts[name]
 

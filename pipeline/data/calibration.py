@@ -61,8 +61,9 @@ def texts(
     seed: int,
     key: str,
     default: Callable[..., list[Unlabelled]] = default_texts,
+    judged: Set[str] = frozenset(),
 ) -> list[Unlabelled]:
-    """Return the texts that a recipe names, or the default ones.
+    """Return the texts that a recipe names, or the default ones, without those by which search is judged.
 
     Args:
         names: see `corpus.texts`; None: the default ones.
@@ -71,16 +72,22 @@ def texts(
         seed: seed of the sample.
         key: the recipe's key, for errors.
         default: `default_texts` or `texts_of_many_kinds`.
+        judged: the queries and documents of `verify.retrieval`.
 
     Raises:
         InputError: a file or dataset is absent, malformed or empty, or there are fewer than `LEAST` texts.
     """
     if names is None:
-        return default(count, seed=seed)
-    named = corpus.texts(names, recipe_file, key)
+        return unseen(default(count, seed=seed), judged)
+    named = unseen(corpus.texts(names, recipe_file, key), judged)
     if len(named) < LEAST:
         raise InputError(f"{key}: {', '.join(names)} hold {len(named)} different texts; {LEAST} or more are needed.")
     return sample(named, count, seed=seed)
+
+
+def unseen(texts: Sequence[Unlabelled], judged: Set[str]) -> list[Unlabelled]:
+    """Return texts without those of which a part is judged."""
+    return [text for text in texts if judged.isdisjoint((text,) if isinstance(text, str) else text)]
 
 
 def _distinct(found: Sequence[str | None], left_out: Set[Unlabelled | None]) -> list[Unlabelled]:

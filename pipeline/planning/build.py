@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from pipeline import artifact, formats, tasks
@@ -20,6 +21,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.location import locate
+from pipeline.data.retrieval import Source
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
@@ -163,6 +165,8 @@ def _check_data(files: _Files) -> None:
                     'or ["none"] to go without a task metric.'
                 )
             dataset.load()
+        for collection in branch.collections[0]:
+            collection.load()
 
 
 def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
@@ -252,7 +256,13 @@ def _placed(branch: Branch, node: Node) -> Node:
 
 
 def reference_node(
-    recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int, *, exempt: bool
+    recipe: Recipe,
+    laid_out: Node,
+    datasets: reference.DatasetChoice,
+    length: int,
+    *,
+    exempt: bool,
+    collections: tuple[Sequence[Source], Mapping[str, str]] = ((), MappingProxyType({})),
 ) -> Node:
     """Return the node of the reference: fp32 PyTorch's outputs, for converted files up to a sequence length.
 
@@ -262,28 +272,37 @@ def reference_node(
         datasets: those of the task metric.
         length: tokens at which rows are truncated.
         exempt: whether the student may be at chance.
+        collections: by which embeddings are judged in search, and those that are absent, with the reason.
     """
+    found, absent = collections
     return Node(
         recipe=recipe.name,
         name=f"reference {length}",
         place=f"reference-{length}",
         stage="reference",
         version=reference.VERSION,
-        params=reference.order_params(tasks.get(recipe.task), datasets, length),
+        params=reference.order_params(tasks.get(recipe.task), datasets, length, found),
         inputs={"student": laid_out},
         tools=versions("torch", "transformers"),
         function=make_reference,
-        arguments=(Input("student"), recipe.task, datasets, length, exempt),
+        arguments=(Input("student"), recipe.task, datasets, length, exempt, list(found), dict(absent)),
         estimate=Estimate(30, 10_000_000, size_bytes=laid_out.estimate.size_bytes),
         inexact_files=(reference.OUTPUTS,),
     )
 
 
 def make_reference(
-    laid_out: Path, task: str, datasets: reference.DatasetChoice, length: int, exempt: bool, out: Path
+    laid_out: Path,
+    task: str,
+    datasets: reference.DatasetChoice,
+    length: int,
+    exempt: bool,
+    collections: Sequence[Source],
+    absent: Mapping[str, str],
+    out: Path,
 ) -> dict[str, Any]:
     """Run the student over all texts; the function of a `reference` node. See `reference.make`."""
-    return reference.make(laid_out, task, datasets, length, out, exempt=exempt)
+    return reference.make(laid_out, task, datasets, length, out, exempt=exempt, collections=collections, absent=absent)
 
 
 def _quantise(files: _Files, scheme: str) -> Node | None:
@@ -299,7 +318,7 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
         return None
     assert files.student
     if not files.texts:
-        files.texts += quantize.calibration_set(section, files.branch.file)
+        files.texts += quantize.calibration_set(section, files.branch.file, files.branch.judged)
     settings = section.model_dump(mode="json", exclude={"calibration", "training", "policy"})
     eight = _eight_bits(files, section)
     node = Node(
@@ -352,7 +371,13 @@ def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: Quan
         names, key = settings.texts or recipe.quantize.calibration, "quantize.training.texts"
         count = settings.max_rows or _EVERY
         files.training_texts += calibration.texts(
-            names, files.branch.file, count, seed=settings.seed, key=key, default=calibration.texts_of_many_kinds
+            names,
+            files.branch.file,
+            count,
+            seed=settings.seed,
+            key=key,
+            default=calibration.texts_of_many_kinds,
+            judged=files.branch.judged,
         )
     texts = files.training_texts
     return Node(
@@ -504,7 +529,9 @@ def _references(files: _Files, length: int) -> dict[str | None, Node]:
     found: dict[str | None, Node] = {}
     for name, (branch, laid_out) in every.items():
         exempt = files.recipe.student.random_weights
-        node = reference_node(branch.recipe, laid_out, branch.datasets, length, exempt=exempt)
+        node = reference_node(
+            branch.recipe, laid_out, branch.datasets, length, exempt=exempt, collections=branch.collections
+        )
         found[name] = node if name is None else _placed(branch, node)
     return found
 
@@ -730,8 +757,9 @@ def _quantised(files: _Files) -> dict[str, Node]:
 def _texts(files: _Files) -> dict[str, str]:
     """Return the digests of the verification texts and datasets, by name; they are the same for every length."""
     longest = files.recipe.lengths(files.targets[0].backend)[-1]
-    params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest)
-    return {VERIFICATION: artifact.digest_of(params["texts"]), **params["datasets"]}
+    collections, _ = files.branch.collections
+    params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest, collections)
+    return {VERIFICATION: artifact.digest_of(params["texts"]), **params["datasets"], **params.get("collections", {})}
 
 
 def write_report(

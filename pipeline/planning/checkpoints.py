@@ -11,6 +11,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from pipeline.checkpoint.weights import check_weights
 from pipeline.compress.common import Context, Stage
 from pipeline.compress.distil.checks import needs_teacher
 from pipeline.compress.distil.dataset import check_named
+from pipeline.data import retrieval
 from pipeline.data.datasets import Dataset
 from pipeline.errors import ArtifactError, PipelineError, RecipeError, StudentError
 from pipeline.execution.executor import spec_of
@@ -86,6 +88,24 @@ class Branch:
         if self.recipe.verify.datasets is None and self.trained_on:
             return (self.trained_on,)
         return self.recipe.verify.datasets
+
+    @cached_property
+    def collections(self) -> tuple[list[retrieval.Source], dict[str, str]]:
+        """The collections by which embeddings are judged in search, and those that are not there, with the reason.
+
+        Raises:
+            RecipeError: the task gives no embeddings.
+            InputError: a name is neither a collection nor a folder.
+        """
+        names, key = self.recipe.verify.retrieval or (), "verify.retrieval"
+        if names and tasks.get(self.recipe.task).output_kind != "embedding":
+            raise RecipeError(f"{self.file}: {key}: task {self.recipe.task} gives no embeddings, which search needs.")
+        return retrieval.chosen(names, self.file, key)
+
+    @cached_property
+    def judged(self) -> frozenset[str]:
+        """The queries and documents of these collections, which nothing learns from."""
+        return retrieval.judged_texts(self.recipe.verify.retrieval, self.file)
 
     def every(self) -> "Iterator[Branch]":
         """Yield the branch and all branches that it depends on."""

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection
     return section if row.takes_calibration else None
 
 
-def calibration_set(section: QuantizeSection, recipe_file: Path) -> list[Unlabelled]:
-    """Return the calibration set of a recipe; see `calibration.texts` for the texts that it refuses."""
+def calibration_set(section: QuantizeSection, recipe_file: Path, judged: Set[str] = frozenset()) -> list[Unlabelled]:
+    """Return the calibration set of a recipe; see `calibration.texts` for the texts that it refuses or leaves out."""
     return calibration.texts(
         section.calibration,
         recipe_file,
@@ -58,6 +58,7 @@ def calibration_set(section: QuantizeSection, recipe_file: Path) -> list[Unlabel
         seed=section.seed,
         key="quantize.calibration",
         default=calibration.texts_of_many_kinds,
+        judged=judged,
     )
 
 

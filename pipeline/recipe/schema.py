@@ -207,6 +207,9 @@ class VerifySection(Section):
 
     datasets: Names | None = None
     """Labelled data for the task metric: names that `pocketbert list` shows, or `none`; the report says so."""
+    retrieval: Names | None = None
+    """Collections by which embeddings are judged in search: `xquad_passages`, `rte_premises` and `stsb_partners` of the
+    data folder, or folders laid out like BEIR's. An index of each file's vectors is judged in every form of storage."""
     gates: dict[str, Gates] = Field(default_factory=dict)
     """Bounds by scheme; each replaces the scheme's default."""
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, plots_quality, plots_quantisation, tables_files, tables_times, wording
+from pipeline.report import plots, plots_quality, plots_quantisation, tables_files, tables_search, tables_times, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report
 from pipeline.report.table import Cell, Table
@@ -56,6 +56,7 @@ def markdown(report: Report) -> str:
         notes=_notes(report),
         texts=tables_times.texts(report),
         full_rows=tables_times.full_rows(report),
+        search=tables_search.search(report),
         phones=[(one, tables_times.phone(one), tables_times.sustained(one)) for one in report.phones],
         emulated=tables_times.emulated(report),
         instructions=tables_times.instructions(report),
@@ -244,6 +245,7 @@ def _folded(report: Report) -> list[tuple[str, str, str, Table]]:
         ("lengths", "Latency at fixed lengths", "", tables_times.full_rows(report)),
         ("kinds-table", "Scores by kind of text", "", tables_files.kinds(report)),
         ("metrics", "Task metrics", "", tables_files.metrics(report)),
+        ("search", "Search", tables_search.NOTE, tables_search.search(report)),
         ("placement", "Where operations run", "", tables_times.placement(report)),
         ("arm64", "ARM64 processors, emulated", played, tables_times.emulated(report)),
         ("instructions", "Instructions", counted, tables_times.instructions(report)),

@@ -5,18 +5,21 @@ graph's own code takes part in the reference that it is compared with.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline import tasks
 from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note
+from pipeline.data.retrieval import Source
 from pipeline.errors import InputError
 from pipeline.heads import sentence
 from pipeline.heads.sentence import DEFAULT
-from pipeline.metrics import measures, scoring
+from pipeline.metrics import measures, ranking, scoring
 from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
+from pipeline.metrics.ranking import Judgements
 from pipeline.metrics.scoring import Labels
 from pipeline.student import thresholds
 from pipeline.student.outputs import label_names, reference_outputs
@@ -59,7 +62,9 @@ class Reference:
     """How many rows, from the first on, are verification texts; the rest belong to datasets only."""
     datasets: list[Labels]
     skipped: dict[str, str]
-    """Datasets that the recipe names and this run could not read, with the reason."""
+    """Datasets and collections that the recipe names and this run could not read, with the reason."""
+    collections: list[Judgements] = field(default_factory=list)
+    """Collections by which embeddings are judged in search."""
 
 
 def chosen_datasets(task: Task, choice: DatasetChoice) -> tuple[list[Dataset], dict[str, str]]:
@@ -84,10 +89,13 @@ def misfit_of(dataset: Dataset, task: Task, labels: Sequence[str]) -> str | None
     return ids if isinstance(ids, str) else None
 
 
-def order_params(task: Task, choice: DatasetChoice, max_length: int) -> dict[str, Any]:
+def order_params(
+    task: Task, choice: DatasetChoice, max_length: int, collections: Sequence[Source] = ()
+) -> dict[str, Any]:
     """Return the parameters that determine the reference's content."""
     usable, skipped = chosen_datasets(task, choice)
-    return {
+    judged = {"collections": {one.name: one.digest() for one in collections}} if collections else {}
+    return judged | {
         "task": task.name,
         "max_length": max_length,
         "texts": verification_digest(),
@@ -97,7 +105,15 @@ def order_params(task: Task, choice: DatasetChoice, max_length: int) -> dict[str
 
 
 def make(
-    student: Path, task_name: str, choice: DatasetChoice, max_length: int, out: Path, *, exempt: bool = True
+    student: Path,
+    task_name: str,
+    choice: DatasetChoice,
+    max_length: int,
+    out: Path,
+    *,
+    exempt: bool = True,
+    collections: Sequence[Source] = (),
+    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Encode all texts and run the checkpoint over them. Runs in a worker, since it imports torch.
 
@@ -108,6 +124,8 @@ def make(
         max_length: tokens at which rows are truncated.
         out: the artifact's folder.
         exempt: whether the checkpoint may be at chance, as one with random weights is.
+        collections: those by which an embedding is judged in search.
+        absent: collections that the recipe names and that are not there, with the reason.
 
     Raises:
         InputError: a dataset that the recipe names does not fit the checkpoint, the checkpoint is at chance on one, or
@@ -142,6 +160,8 @@ def make(
             skipped[dataset.name] = misfit
         else:
             datasets.append(replace(book.add_dataset(dataset), thresholds=given_from))
+    skipped |= absent
+    judged = [book.add_collection(one) for one in collections]
     outputs = reference_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
         raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
@@ -158,13 +178,21 @@ def make(
         "texts": [asdict(text) for text in book.texts],
         "rows": [{"ids": row.ids, "types": row.types, "unpooled": row.unpooled} for row in book.rows],
         "datasets": [asdict(dataset) for dataset in datasets],
+        "collections": [asdict(one) for one in judged],
         "skipped": skipped,
     }
     (out / "reference.json").write_text(json.dumps(document, ensure_ascii=True), encoding="utf-8")
     summary = {
         row.name: {**scoring.reported(task.output_kind, row, outputs), "rows": len(row.gold)} for row in datasets
     }
-    return {"rows": len(book.rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
+    found = {one.name: ranking.means(one, outputs) for one in judged}
+    return {
+        "rows": len(book.rows),
+        "checked_rows": checked,
+        "datasets": summary,
+        "retrieval": found,
+        "skipped": skipped,
+    }
 
 
 def _check_above_chance(task: Task, datasets: Sequence[Labels], outputs: RowOutputs) -> None:
@@ -205,6 +233,7 @@ def read(folder: Path) -> Reference:
         checked=document["checked"],
         datasets=[Labels(**dataset) for dataset in document["datasets"]],
         skipped=document["skipped"],
+        collections=[Judgements(**one) for one in document["collections"]],
     )
 
 
@@ -297,6 +326,23 @@ class EncodedTexts:
             for text in (example.first, example.second or "")
         )
         return first, second, example.label
+
+    def add_collection(self, source: Source) -> Judgements:
+        """Add the texts of a collection: queries behind the prompt of queries, documents behind that of documents."""
+        found = source.load()
+        of_queries = self.prompts.text(self.prompts.of_queries)
+        of_documents = self.prompts.text(self.prompts.of_documents)
+        return Judgements(
+            source.name,
+            [self._prompted(source.name, of_queries, text) for text in found.queries],
+            [self._prompted(source.name, of_documents, text) for text in found.documents],
+            [list(relevant.items()) for relevant in found.relevant],
+            list(found.itself),
+        )
+
+    def _prompted(self, name: str, prompt: str, text: str) -> int:
+        row = self._behind(prompt, text) if prompt else None
+        return self.add(Text(f"{name}-{len(self.texts)}", name, prompt + text), row)
 
     def _tags(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         row, offsets = self.encoder.encode_with_offsets(example.first)

@@ -56,6 +56,12 @@ _SAID = {
         "the recipe"
     ),
     "max_thread_difference": Suggestion("the runtime's numbers depend on its threads: run the file with one thread"),
+    "min_recall_kept": Suggestion(
+        "vectors in int8 lose more of search than they may: take a scheme that rounds less, or keep vectors in float16"
+    ),
+    "min_recall_kept_small": Suggestion(
+        "keep vectors in int8 at their whole width; or allow more in verify.gates", key="verify.gates"
+    ),
     "deterministic": Suggestion("the runtime gives other numbers each time: take another release of it, see compat"),
 }
 _FAULT = Suggestion(

@@ -10,6 +10,7 @@ from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
+from pipeline.verify import retrieval
 from pipeline.verify.measure import (
     FileMeasurements,
     describe,
@@ -29,6 +30,7 @@ from pipeline.verify.record import (
     Input,
     Measures,
     Parity,
+    Retrieval,
     TaskScore,
     Verdict,
     VerifyRequest,
@@ -78,6 +80,7 @@ def judge(
     results = [] if request.random_weights else [_above_chance(signature, row, reference) for row in reference.datasets]
     results += _size_gate(signature, gates, model_metrics["file_bytes"], parameters=parameters or signature.parameters)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
+    found: list[Retrieval] = []
     if measured is not None:
         results += [_finite_gate(reference, measured), _tokenizer_gate(reference, measured), *measured.static_gates]
         if all(gate.passed for gate in results if gate.name == "finite"):
@@ -89,6 +92,9 @@ def judge(
             others = evaluations(reference, measured)
             results += _bound_gates(signature, gates, measures, blamed, reference, measured)
             results += _task_drop_gates(signature, request, datasets)
+            found = retrieval.measure(signature.vectors, reference, measured.outputs)
+            if not request.random_weights:
+                results += retrieval.gates(gates, signature.vectors, found)
             results += [_deterministic_gate(measures), *_other_gates(signature, gates, others)]
         if measured.control is not None:
             results += _control_gates(signature, gates, reference, measured.control)
@@ -122,6 +128,7 @@ def judge(
         groups=by_kind,
         datasets=datasets,
         datasets_skipped=reference.skipped,
+        retrieval=found,
         worst=blamed,
     )
 

@@ -141,6 +141,41 @@ class TaskScore(_Frozen):
     """Lowest cosine or SQNR over the dataset's own texts."""
 
 
+class Ranked(_Frozen):
+    """One retrieval metric on the reference and on an index of the file's vectors."""
+
+    reference: float
+    """The metric of the student in fp32 PyTorch, with vectors in single precision at their whole width."""
+    found: float
+    """The metric of the index."""
+    low: float
+    """Lower end of the 95 % interval of `found - reference`, by a paired bootstrap over queries."""
+    high: float
+    """Upper end of that interval."""
+
+
+class Retrieval(_Frozen):
+    """How search keeps its quality in an index of the file's vectors, in one form of storage, over one collection."""
+
+    collection: str
+    """Name of the collection, or `all` for the queries of all together."""
+    queries: int
+    documents: int
+    storage: str
+    """A row of `pipeline.vectors.storage`."""
+    width: int
+    """How many leading numbers of a vector are stored."""
+    bytes_per_vector: int
+    metrics: dict[str, Ranked]
+    """By the metric's name in `pipeline.metrics.ranking`."""
+
+    @property
+    def recall_kept(self) -> float:
+        """The share of the reference's recall@10 that is left."""
+        found = self.metrics["recall_at_10"]
+        return found.found / found.reference if found.reference else 0.0
+
+
 class Measures(_Frozen):
     """The file compared with the reference, over the verification texts."""
 
@@ -278,6 +313,8 @@ class Parity(_Frozen):
     """Task metrics by dataset, in the order of the task's row."""
     datasets_skipped: dict[str, str]
     """Datasets without a metric, with the reason."""
+    retrieval: list[Retrieval] = []
+    """Search by the file's vectors, for each collection, form of storage and width; empty unless asked for."""
     worst: list[Input]
     """The inputs with the lowest scores, worst first."""
     heads: dict[str, "Parity"] = {}
@@ -296,7 +333,8 @@ class Parity(_Frozen):
 
     def written(self) -> str:
         """Return the content of `parity.json`."""
-        return self.model_dump_json(indent=1, exclude=None if self.heads else {"heads"}) + "\n"
+        absent = {name for name in ("heads", "retrieval") if not getattr(self, name)}
+        return self.model_dump_json(indent=1, exclude=absent) + "\n"
 
     def headline(self) -> dict[str, float | None]:
         """Return the figures for a one-line summary."""

@@ -48,6 +48,8 @@ _QUANTITIES = {
     "max_thread_difference": Quantity("largest difference between runs"),
     "max_kl": Quantity("Kullback-Leibler divergence", "nats"),
     "max_task_drop": Quantity("drop of the task metric"),
+    "min_recall_kept": Quantity("share of recall@10 that int8 vectors keep", of_one=True),
+    "min_recall_kept_small": Quantity("share of recall@10 that smaller vectors keep", of_one=True),
     "max_bytes_per_parameter": Quantity("size", "bytes per parameter"),
     "control_sqnr_db": Quantity("SQNR of the file's own graph in single precision", "dB"),
     "control_worst_row_db": Quantity("SQNR of the worst row of the file's own graph in single precision", "dB"),

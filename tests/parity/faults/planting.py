@@ -37,7 +37,8 @@ class PlantingFailed(ToolchainError):
 
 def quantise(student_folder: Path, task: str, scheme: str, steps: int, out: Path) -> dict[str, Any]:
     """Calibrate a student for a scheme as the line does, and train what comes out by some updates, if any."""
-    texts = tuple(calibration.default_texts(CALIBRATION_TEXTS, seed=0))
+    # As the line does: of English alone, training leaves words of other scripts to luck.
+    texts = tuple(calibration.texts_of_many_kinds(CALIBRATION_TEXTS, seed=0))
     section = QuantizeSection(calibration_texts=CALIBRATION_TEXTS)
     with TemporaryDirectory(dir=out.parent) as scratch:
         calibrated, checkpoints = Path(scratch) / "calibrated", Path(scratch) / "checkpoints"
@@ -48,7 +49,7 @@ def quantise(student_folder: Path, task: str, scheme: str, steps: int, out: Path
             return found
         from pipeline.quantize.training import QuantizeJob, train
 
-        settings = QuantizeTraining(steps=steps, batch_size=16, max_length=32, learning_rate=1e-4)
+        settings = QuantizeTraining(steps=steps, batch_size=16, max_length=32)
         job = QuantizeJob("key", student_folder, calibrated, task, scheme, settings, texts, checkpoints)
         return train(job, lambda what, fraction: None, out)
 

@@ -354,6 +354,9 @@ _FILES: tuple[tuple[str, str, Callable[[Planting], None], Cells], ...] = (
 )
 
 
+_ONE_GELU = {f"executorch-{scheme}": "XNNPACK has one gelu, whatever it is told" for scheme in BOTH["executorch"]}
+
+
 def _without(cells: Cells) -> dict[str, str]:
     """Return why formats that cells leave out have no such file: only one scale a weight is not in all of them."""
     return {name: "it has no scheme of one scale" for name in INT4 if name not in cells}
@@ -365,7 +368,10 @@ def _faults() -> Iterator[Fault]:
             # What does not fit together may be refused before anything is judged.
             stops = "StudentError|ToolchainError"
             yield Fault(name, what, "quantised", plant, OUTLIERS, cells, stops=stops)
-            yield Fault(f"{name}_by_converter", f"{what}, in the file", "rounding", plant, OUTLIERS, cells, stops=stops)
+            not_for = _ONE_GELU if name == "quantised_activation" else {}
+            yield Fault(
+                f"{name}_by_converter", f"{what}, in the file", "rounding", plant, OUTLIERS, cells, not_for, stops=stops
+            )
     for name, what, plant, cells in _BY_CONVERTER:
         yield Fault(name, what, "rounding", plant, OUTLIERS, cells, _without(cells))
     for name, what, edit, cells in _FILES:

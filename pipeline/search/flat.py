@@ -1,0 +1,431 @@
+"""The flat index: a folder of plain files that Python, Kotlin and Swift append to and search exactly.
+
+=================  ==================================================================================================
+`index.json`       what the index is, see `about`; never changed
+`vectors.bin`      row after row as `codes` stores them, little-endian
+`passages.jsonl`   a line a row: `{"id": …, "text": …}`
+`offsets.bin`      uint64 little-endian: where each row's line begins
+`removed.bin`      uint32 little-endian: numbers of removed rows, in the order of removal
+`state.json`       how much of each file counts; replaced after each batch, and that is the commit
+`lock`             held by the one process that writes
+=================  ==================================================================================================
+
+What a killed process appended beyond `state.json` does not count, and the next writer cuts it off.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pipeline import atomic, strict
+from pipeline.errors import ArtifactError, InputError
+from pipeline.search import about as abouts
+from pipeline.search import codes
+from pipeline.search.about import About
+from pipeline.search.codes import DTYPES, Floats, Scan, Score
+
+VECTORS, PASSAGES, OFFSETS, REMOVED = "vectors.bin", "passages.jsonl", "offsets.bin", "removed.bin"
+STATE = "state.json"
+LOCK = "lock"
+_ROWS_AT_ONCE = 4096
+_KEPT = "What is in the index so far is kept; make room and run the command again."
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text that can be found, and the id by which its owner knows it."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that was found."""
+
+    id: str
+    text: str
+    row: int
+    score: float
+    cosine: float
+
+
+class State(BaseModel):
+    """`state.json`: how many rows, bytes of passages and removed rows count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    rows: int
+    text_bytes: int
+    removed: int
+
+
+_EMPTY = State(rows=0, text_bytes=0, removed=0)
+
+
+class FlatIndex:
+    """An open flat index."""
+
+    engine: Literal["flat", "usearch"] = "flat"
+
+    def __init__(self, folder: Path, about: About, state: State, lock: FileLock | None) -> None:
+        """Use `create` or `open`."""
+        self.folder, self.about = folder, about
+        self._state, self._lock = state, lock
+        self._known: dict[str, tuple[int, int]] | None = None
+        """Row and text's hash by id, of rows that are not removed; filled when a writer first asks."""
+        self._scan: Scan | None = None
+
+    @classmethod
+    def create(cls, folder: Path, about: About) -> Self:
+        """Make an empty index and open it for writing; the folder may exist, and be empty.
+
+        Raises:
+            ArtifactError: the disk takes no file, or another process writes there.
+        """
+        with atomic.writing(folder, advice=_KEPT):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = locked(folder)
+            abouts.write(folder, about)
+            atomic.write_text(folder / STATE, _EMPTY.model_dump_json() + "\n")
+        return cls(folder, about, _EMPTY, lock)
+
+    @classmethod
+    def open(cls, folder: Path, *, writing: bool = False) -> Self:
+        """Open an index; a writer cuts off what a killed one left behind.
+
+        Raises:
+            InputError: there is none.
+            ArtifactError: it is damaged, or another process writes.
+        """
+        recover(folder)
+        about = abouts.read(folder)
+        lock = locked(folder) if writing else None
+        try:
+            state = _read_state(folder)
+            _check_files(folder, about, state)
+            if writing:
+                with atomic.writing(folder, advice=_KEPT):
+                    for name, size in _sizes(about, state).items():
+                        _cut(folder / name, size)
+        except BaseException:
+            if lock:
+                lock.release()
+            raise
+        return cls(folder, about, state, lock)
+
+    def __len__(self) -> int:
+        """Return how many passages can be found."""
+        return self._state.rows - self._state.removed
+
+    @property
+    def rows(self) -> int:
+        """How many rows the files have, removed ones included."""
+        return self._state.rows
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the index's files."""
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+
+    def has(self, passage: Passage) -> bool:
+        """Return whether a passage is there with this text."""
+        _, text = self._ids().get(passage.id, (0, None))
+        return text == hash(passage.text)
+
+    def ids(self) -> Sequence[str]:
+        """Return the ids of what can be found, in the order of rows."""
+        return list(self._ids())
+
+    def add(self, passages: Sequence[Passage], vectors: Floats) -> int:
+        """Append passages with their embeddings and commit; one whose id is there takes the old one's place.
+
+        Args:
+            passages: with ids that differ from each other.
+            vectors: `(passages, whole width)`.
+
+        Returns:
+            How many took the place of another.
+
+        Raises:
+            ArtifactError: the disk is full or read-only; the index is as it was before.
+        """
+        known, state = self._ids(), self._state
+        replaced = [known[one.id][0] for one in passages if one.id in known]
+        lines = [_line(one) for one in passages]
+        begins = state.text_bytes + np.cumsum([0, *map(len, lines)], dtype=np.uint64)
+        content = {
+            VECTORS: codes.encode(vectors, self.about).tobytes(),
+            PASSAGES: b"".join(lines),
+            OFFSETS: begins[:-1].astype("<u8").tobytes(),
+        }
+        self._commit(
+            content,
+            replaced,
+            State(rows=state.rows + len(passages), text_bytes=int(begins[-1]), removed=state.removed + len(replaced)),
+        )
+        for number, one in enumerate(passages):
+            known.pop(one.id, None)
+            known[one.id] = (state.rows + number, hash(one.text))
+        return len(replaced)
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove passages by their ids and commit; return how many were there."""
+        known = self._ids()
+        rows = [known[one][0] for one in dict.fromkeys(ids) if one in known]
+        if rows:
+            state = self._state
+            self._commit({}, rows, state.model_copy(update={"removed": state.removed + len(rows)}))
+            for one in ids:
+                known.pop(one, None)
+        return len(rows)
+
+    def _commit(self, content: Mapping[str, bytes], removed: Sequence[int], state: State) -> None:
+        """Append to the files, wait until the disk has them, and only then let them count."""
+        assert self._lock is not None, "opened for reading"
+        content = {**content, REMOVED: np.array(removed, "<u4").tobytes()}
+        ends = _sizes(self.about, self._state)
+        with atomic.writing(self.folder, advice=_KEPT):
+            for name, added in content.items():
+                if added:
+                    # At the end of what counts: an earlier attempt on a full disk may have left more.
+                    _cut(self.folder / name, ends[name])
+                    with (self.folder / name).open("ab") as file:
+                        file.write(added)
+                        file.flush()
+                        os.fsync(file.fileno())
+            atomic.write_text(self.folder / STATE, state.model_dump_json() + "\n")
+        self._state, self._scan = state, None
+
+    def finish(self) -> None:
+        """Drop the rows of removed passages where they are more than half of all."""
+        if self._state.removed * 2 > self._state.rows:
+            self.compact()
+
+    def compact(self) -> None:
+        """Write the index anew without removed rows; the old one stays until the new one is complete.
+
+        Raises:
+            ArtifactError: the disk is full or read-only; the index is as it was before.
+        """
+        assert self._lock is not None, "opened for reading"
+        new = _beside(self.folder, "new")
+        with atomic.writing(self.folder, advice=_KEPT):
+            atomic.remove(new)
+            new.mkdir()
+            state = self._write_kept(new)
+            # Whoever opens the new one has to wait for this writer as well.
+            lock = locked(new)
+            before = _beside(self.folder, "before")
+            self.folder.rename(before)
+            new.rename(self.folder)
+            atomic.remove(before)
+        self._lock.release()
+        self._lock, self._state, self._known, self._scan = lock, state, None, None
+
+    def _write_kept(self, folder: Path) -> State:
+        """Write all files of an index without the removed rows; return its state."""
+        kept = np.setdiff1d(np.arange(self._state.rows), self.removed_rows())
+        stored = self.codes()
+        begins, at = [], 0
+        with (folder / VECTORS).open("wb") as vectors, (folder / PASSAGES).open("wb") as passages:
+            for begin in range(0, len(kept), _ROWS_AT_ONCE):
+                vectors.write(stored[kept[begin : begin + _ROWS_AT_ONCE]].tobytes())
+            for line in self._lines(kept):
+                begins.append(at)
+                at += passages.write(line)
+        (folder / OFFSETS).write_bytes(np.array(begins, "<u8").tobytes())
+        abouts.write(folder, self.about)
+        state = State(rows=len(kept), text_bytes=at, removed=0)
+        for name in (VECTORS, PASSAGES, OFFSETS):
+            atomic.sync(folder / name)
+        atomic.write_text(folder / STATE, state.model_dump_json() + "\n")
+        return state
+
+    def codes(self) -> NDArray[Any]:
+        """Return the stored rows, `(rows, columns)`, as the file in memory."""
+        shape = (self._state.rows, codes.columns(self.about))
+        if not self._state.rows:
+            return np.empty(shape, DTYPES[self.about.storage])
+        return np.memmap(self.folder / VECTORS, DTYPES[self.about.storage], "r", shape=shape)
+
+    def removed_rows(self) -> NDArray[np.uint32]:
+        """Return the numbers of removed rows."""
+        return _numbers(self.folder / REMOVED, "<u4", self._state.removed)
+
+    def sample(self, count: int) -> tuple[list[Passage], Floats]:
+        """Return passages from all over the index, at most `count`, with their vectors as they are stored."""
+        kept = np.setdiff1d(np.arange(self._state.rows), self.removed_rows())
+        rows = kept[:: max(1, -(-len(kept) // count))]
+        return list(self._passages(rows)), codes.decode(self.codes()[rows], self.about)
+
+    def scan(self) -> Scan:
+        """Return the exact search over the rows."""
+        if self._scan is None:
+            self._scan = Scan(self.codes(), self.about, self.removed_rows())
+        return self._scan
+
+    def search(self, vector: Floats, top: int) -> list[Hit]:
+        """Return the passages nearest to an embedding of whole width, the nearest first."""
+        return self.hits(self.scan().top(vector, top))
+
+    def hits(self, scores: Sequence[Score]) -> list[Hit]:
+        """Return the passages of scored rows."""
+        passages = self._passages([score.row for score in scores])
+        return [
+            Hit(passage.id, passage.text, score.row, score.score, score.cosine)
+            for passage, score in zip(passages, scores, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Let other processes write."""
+        self._scan = None
+        if self._lock:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        """Return the index itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let other processes write."""
+        self.close()
+
+    # --- passages ------------------------------------------------------------------------------------------------
+
+    def _ids(self) -> dict[str, tuple[int, int]]:
+        if self._known is None:
+            kept = np.setdiff1d(np.arange(self._state.rows), self.removed_rows())
+            found = zip(kept, self._passages(kept), strict=True)
+            self._known = {passage.id: (int(row), hash(passage.text)) for row, passage in found}
+            if len(self._known) < len(kept):
+                raise self._damage("an id is there twice")
+        return self._known
+
+    def _passages(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[Passage]:
+        for line in self._lines(rows):
+            try:
+                one = strict.parse(line)
+            except ValueError as error:
+                raise self._damage(f"{line[:80]!r} is no passage") from error
+            if not (isinstance(one, dict) and isinstance(one.get("id"), str) and isinstance(one.get("text"), str)):
+                raise self._damage(f"{line[:80]!r} is no passage")
+            yield Passage(one["id"], one["text"])
+
+    def _lines(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[bytes]:
+        begins = np.append(_numbers(self.folder / OFFSETS, "<u8", self._state.rows), np.uint64(self._state.text_bytes))
+        if (begins[1:] <= begins[:-1]).any() or begins[0] != 0:
+            raise self._damage(f"{OFFSETS} does not rise")
+        if not len(rows):
+            return
+        with (self.folder / PASSAGES).open("rb") as file:
+            for row in rows:
+                file.seek(int(begins[row]))
+                yield file.read(int(begins[row + 1] - begins[row]))
+
+    def _damage(self, why: str) -> ArtifactError:
+        return ArtifactError(
+            f"{self.folder} is damaged: {PASSAGES}: {why}. Delete the folder and index the texts again."
+        )
+
+
+def _line(passage: Passage) -> bytes:
+    return (json.dumps({"id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n").encode()
+
+
+def _sizes(about: About, state: State) -> dict[str, int]:
+    """Return how many bytes of each file count."""
+    return {
+        VECTORS: state.rows * codes.row_bytes(about),
+        PASSAGES: state.text_bytes,
+        OFFSETS: state.rows * 8,
+        REMOVED: state.removed * 4,
+    }
+
+
+def _read_state(folder: Path) -> State:
+    """Read `state.json`. Without it, and without anything else, the index is empty: its maker was killed that early."""
+    path = folder / STATE
+    try:
+        state = strict.read(State, path.read_bytes())
+    except FileNotFoundError:
+        if any((folder / name).exists() for name in (VECTORS, PASSAGES, OFFSETS, REMOVED)):
+            raise ArtifactError(
+                f"{folder} is damaged: it has no {STATE}. Delete the folder and index the texts again."
+            ) from None
+        return _EMPTY
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArtifactError(f"{path} cannot be read: {reason}. Delete the folder and index the texts again.") from error
+    if not (0 <= state.removed <= state.rows < 1 << 32 and state.text_bytes >= state.rows):
+        raise ArtifactError(f"{path} counts what cannot be: {state}. Delete the folder and index the texts again.")
+    return state
+
+
+def _check_files(folder: Path, about: About, state: State) -> None:
+    """Refuse an index with a file shorter than `state.json` says, or a removed row that it does not have."""
+    for name, size in _sizes(about, state).items():
+        path = folder / name
+        found = path.stat().st_size if path.exists() else 0
+        if found < size:
+            raise ArtifactError(
+                f"{folder} is damaged: {name} has {found:,} bytes, and {STATE} counts {size:,}. Delete the folder and "
+                "index the texts again."
+            )
+    removed = _numbers(folder / REMOVED, "<u4", state.removed)
+    if len(np.unique(removed)) < len(removed) or (removed >= state.rows).any():
+        raise ArtifactError(
+            f"{folder} is damaged: {REMOVED} names rows twice, or rows that do not exist. Delete the folder and index "
+            "the texts again."
+        )
+
+
+def _numbers(path: Path, dtype: str, count: int) -> NDArray[Any]:
+    return np.fromfile(path, dtype, count) if count else np.empty(0, dtype)
+
+
+def _cut(path: Path, size: int) -> None:
+    """Cut a file to a size, if it is longer."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > size:
+            os.truncate(path, size)
+
+
+def locked(folder: Path) -> FileLock:
+    """Take the lock of the one writer of an index.
+
+    Raises:
+        InputError: another process has it.
+    """
+    lock = FileLock(folder / LOCK)
+    with atomic.writing(folder, advice=_KEPT):
+        try:
+            lock.acquire(timeout=0)
+        # One of the system's errors as well.
+        except Timeout as error:
+            raise InputError(f"another process is writing {folder}; wait for it, or choose another --out.") from error
+    return lock
+
+
+def _beside(folder: Path, what: str) -> Path:
+    """Return the hidden place beside an index for its compaction."""
+    folder = folder.absolute()
+    return folder.parent / f".{folder.name}.{what}"
+
+
+def recover(folder: Path) -> None:
+    """Put an index back in its place whose compaction was killed between two renames."""
+    before = _beside(folder, "before")
+    if before.is_dir() and not folder.exists():
+        before.rename(folder)

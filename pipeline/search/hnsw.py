@@ -1,0 +1,116 @@
+"""The engine `usearch`: an HNSW graph in `graph.usearch` beside the files of a flat index.
+
+The flat files stay what counts. The graph is made of them at the end of an indexing, and finds candidates, which are
+scored and ordered as the exact scan does it. usearch's own bindings read the file; keys are numbers of rows.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import atomic
+from pipeline.errors import ArtifactError, ToolchainError
+from pipeline.search import codes
+from pipeline.search.about import About, Storage
+from pipeline.search.codes import Floats
+from pipeline.search.flat import FlatIndex, Hit
+
+if TYPE_CHECKING:
+    from usearch.index import Index
+
+GRAPH = "graph.usearch"
+_KINDS: dict[Storage, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
+_ROWS_AT_ONCE = 4096
+_CANDIDATES_PER_HIT = 10
+_FEWEST_CANDIDATES = 100
+
+
+class GraphIndex(FlatIndex):
+    """An open flat index with a graph over its rows."""
+
+    engine = "usearch"
+    _graph: "Index | None" = None
+
+    def finish(self) -> None:
+        """Bring the graph up to the rows that there are, and write it.
+
+        Raises:
+            ToolchainError: usearch is not installed.
+            ArtifactError: the disk is full or read-only, or the graph that is there is damaged.
+        """
+        super().finish()
+        file = self.folder / GRAPH
+        graph = _load(file, self.about) if file.exists() else _new(self.about)
+        changed = _update(graph, self)
+        if changed or not file.exists():
+            with (
+                atomic.writing(self.folder, advice="The passages are in the index; run the command again."),
+                atomic.write_aside(file) as aside,
+            ):
+                # usearch tells a full disk by an exception of its own.
+                aside.write_bytes(bytes(graph.save() or b""))
+        self._graph = graph
+
+    def search(self, vector: Floats, top: int) -> list[Hit]:
+        """Return the passages nearest to an embedding of whole width, as far as the graph finds them."""
+        if self._graph is None:
+            self._graph = _load(self.folder / GRAPH, self.about)
+            # A writer may have been killed before it wrote the graph.
+            _update(self._graph, self)
+        wanted = max(_FEWEST_CANDIDATES, _CANDIDATES_PER_HIT * top)
+        query = codes.comparable_query(vector, self.about)
+        found = self._graph.search(query, min(wanted, len(self)), threads=1)
+        return self.hits(self.scan().ranked(vector, np.asarray(found.keys).astype(np.int64), top))
+
+
+def _new(about: About) -> "Index":
+    """Return an empty graph.
+
+    Raises:
+        ToolchainError: usearch is not installed.
+    """
+    try:
+        from usearch.index import Index
+    except ImportError as error:
+        raise ToolchainError(
+            "--engine usearch: the package usearch is not installed. It is in the extra `search`: "
+            "`pip install 'pocketbert[search]'`; --engine flat needs no package."
+        ) from error
+    metric = "hamming" if about.storage == "bits" else "cos"
+    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage])
+
+
+def _load(file: Path, about: About) -> "Index":
+    """Read a graph.
+
+    Raises:
+        ToolchainError: usearch is not installed.
+        ArtifactError: the file is absent, damaged or another graph.
+    """
+    graph = _new(about)
+    kind = graph.dtype
+    try:
+        graph.load(file)
+        fits = graph.ndim == about.width and graph.dtype == kind
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ArtifactError(f"{file} is no graph of usearch: {error}. Delete it and index again.") from error
+    if not fits:
+        raise ArtifactError(f"{file} is not the graph of this index. Delete it and index again.")
+    return graph
+
+
+def _update(graph: "Index", flat: FlatIndex) -> bool:
+    """Add the rows that a graph lacks, and take out removed ones; return whether there were any."""
+    stored, removed = flat.codes(), flat.removed_rows()
+    keys = np.asarray(graph.keys).astype(np.int64)
+    gone = np.intersect1d(keys, removed)
+    if len(gone):
+        graph.remove(gone)
+    added = np.setdiff1d(np.arange(flat.rows), np.union1d(keys, removed))
+    for begin in range(0, len(added), _ROWS_AT_ONCE):
+        rows: NDArray[Any] = added[begin : begin + _ROWS_AT_ONCE]
+        # One thread: with several, the same rows do not give the same graph.
+        graph.add(rows, codes.comparable(stored[rows], flat.about), threads=1)
+    return bool(len(gone) or len(added))

@@ -1,0 +1,227 @@
+"""The work of `pocketbert index`: embed what an index lacks, batch by batch, each of them committed."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pipeline.errors import InputError
+from pipeline.search import about as abouts
+from pipeline.search import flat
+from pipeline.search.about import About, Storage
+from pipeline.search.embedding import Embedder
+from pipeline.search.flat import FlatIndex, Passage
+from pipeline.search.hnsw import GRAPH, GraphIndex
+from pipeline.search.sqlite import FILE, SqliteIndex
+from pipeline.search.texts import Source
+
+Engine = Literal["flat", "usearch", "sqlite", "sqlite-vec"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+Index = FlatIndex | SqliteIndex
+_BATCH = 256
+"""Passages that are committed together: what a kill costs."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an index is made of, and how; None is what the index has already, or else the default."""
+
+    source: Source
+    place: Path
+    engine: Engine | None = None
+    storage: Storage | None = None
+    width: int | None = None
+    prompt: str | None = None
+    """Name of the prompt before passages; None for the model's own for documents."""
+    sync: bool = False
+    """Whether passages that the texts no longer have are removed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an index."""
+
+    index: str
+    engine: Engine
+    about: About
+    passages: int
+    added: int
+    replaced: int
+    """Of the added ones: those whose id was there with another text."""
+    kept: int
+    """Passages of the texts that were there already."""
+    removed: int
+    truncated: int
+    """Of the added ones: those longer than the file takes."""
+    bytes: int
+    seconds: float
+
+
+def open_index(place: Path, *, writing: bool = False) -> Index:
+    """Open an index by whichever engine made it.
+
+    Raises:
+        PipelineError: see the engines' `open`.
+    """
+    if (place / FILE).is_file():
+        return SqliteIndex.open(place, writing=writing)
+    kind = GraphIndex if (place / GRAPH).is_file() else FlatIndex
+    return kind.open(place, writing=writing)
+
+
+def _open(request: Request, model: Embedder) -> Index:
+    """Open the index of a request for writing, or make it.
+
+    Raises:
+        InputError: there is an index of another space, engine, storage, width or prompt, or something else.
+    """
+    place = request.place
+    flat.recover(place)
+    if _is_free(place):
+        return _created(request, model)
+    index = open_index(place, writing=True)
+    try:
+        _check(request, index, model)
+    except BaseException:
+        index.close()
+        raise
+    if request.engine == "usearch" and isinstance(index, FlatIndex) and not isinstance(index, GraphIndex):
+        # A graph can be added to the flat files at any time; a kill before the end left them without one.
+        index.close()
+        return GraphIndex.open(place, writing=True)
+    return index
+
+
+def _is_free(place: Path) -> bool:
+    """Return whether nothing is at a place, or what a process left that was killed while it made an index.
+
+    Raises:
+        InputError: something else is there.
+    """
+    if not os.path.lexists(place):
+        return True
+    names = {one.name for one in place.iterdir()} if place.is_dir() else {""}
+    names = {name for name in names if not name.startswith(".")} - {flat.LOCK}
+    if names - {abouts.ABOUT} and abouts.ABOUT not in names:
+        raise InputError(f"{place} is there, and is no index. Choose another --out.")
+    return names <= {abouts.ABOUT}
+
+
+def _created(request: Request, model: Embedder) -> Index:
+    prompt = model.prompts.of_documents if request.prompt is None else request.prompt
+    about = abouts.of(
+        model.vectors,
+        request.storage or "int8",
+        width=request.width,
+        prompts=(prompt, model.prompts.of_queries),
+        made_by=model.made_by,
+    )
+    engine = request.engine or "flat"
+    if engine == "flat":
+        return FlatIndex.create(request.place, about)
+    if engine == "usearch":
+        return GraphIndex.create(request.place, about)
+    return SqliteIndex.create(request.place, about, engine)
+
+
+def _check(request: Request, index: Index, model: Embedder) -> None:
+    """Refuse to continue an index as what it is not."""
+    about = index.about
+    abouts.check_space(request.place, about, model.vectors, model.name)
+    added_graph = (index.engine, request.engine) == ("flat", "usearch")
+    asked = {
+        "engine": (None if added_graph else request.engine, index.engine),
+        "storage": (request.storage, about.storage),
+        "width": (request.width, about.width),
+        "prompt": (None if _same_prompt(request, about, model) else request.prompt, about.document_prompt),
+    }
+    for name, (wanted, found) in asked.items():
+        if wanted is not None and wanted != found:
+            raise InputError(
+                f"--{name} {wanted}: {request.place} has {found or 'none'}. Leave --{name} out to continue it, or "
+                "choose another --out."
+            )
+
+
+def _same_prompt(request: Request, about: About, model: Embedder) -> bool:
+    """Return whether a request's prompt has the text of the index's, by whatever name."""
+    return model.prompts.text(request.prompt) == model.prompts.text(about.document_prompt)
+
+
+def run(request: Request, model: Embedder, tell: Callable[[str, float], None]) -> Outcome:
+    """Add to an index what it lacks of the texts; what is there with the same text is kept.
+
+    Args:
+        request: what is asked for.
+        model: an open model.
+        tell: is told how far it is, in words and as a fraction.
+
+    Raises:
+        PipelineError: the texts, the model or the index cannot be used.
+    """
+    began = time.monotonic()
+    model.check_prompt(request.prompt)
+    total = request.source.count()
+    with _open(request, model) as index:
+        writing = _Writing(index, model, total, tell)
+        for passage in request.source:
+            writing.take(passage)
+        writing.flush()
+        removed = 0
+        if request.sync:
+            wanted = {passage.id for passage in request.source}
+            removed = index.remove([one for one in index.ids() if one not in wanted])
+        if isinstance(index, GraphIndex):
+            tell("the graph", 1.0)
+        index.finish()
+        return Outcome(
+            index=str(request.place),
+            engine=index.engine,
+            about=index.about,
+            passages=len(index),
+            added=writing.added,
+            replaced=writing.replaced,
+            kept=writing.kept,
+            removed=removed,
+            truncated=writing.truncated,
+            bytes=index.size_bytes,
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+
+class _Writing:
+    """Passages on their way into an index."""
+
+    def __init__(self, index: Index, model: Embedder, total: int, tell: Callable[[str, float], None]) -> None:
+        self._index, self._model, self._total, self._tell = index, model, total, tell
+        self._waiting: list[Passage] = []
+        self._began = time.monotonic()
+        self.added = self.replaced = self.kept = self.truncated = 0
+
+    def take(self, passage: Passage) -> None:
+        """Take a passage, and write a batch when it is full."""
+        if self._index.has(passage):
+            self.kept += 1
+            return
+        self._waiting.append(passage)
+        if len(self._waiting) == _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Embed and commit what waits."""
+        if self._waiting:
+            texts = [passage.text for passage in self._waiting]
+            vectors, truncated = self._model.embed(texts, self._index.about.document_prompt, self._told)
+            self.replaced += self._index.add(self._waiting, vectors)
+            self.added += len(self._waiting)
+            self.truncated += truncated
+            self._waiting = []
+        self._told(0)
+
+    def _told(self, embedded: int) -> None:
+        """Tell how far it is, with what is embedded and not written yet."""
+        done = self.added + self.kept + embedded
+        pace = (self.added + embedded) / max(time.monotonic() - self._began, 1e-9)
+        self._tell(f"{done:,} of {self._total:,} passages, {pace:.0f} a second", done / self._total)
