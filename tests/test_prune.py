@@ -744,7 +744,7 @@ def test_updates_bring_embeddings_back_near_the_whole_student_s(randomised: Stud
 
 
 REFINED: dict[str, tuple[dict[str, Any], int]] = {
-    "an embedding": ({"prune": {"compute": 0.5}}, 600),
+    "an embedding": ({"prune": {"compute": 0.5}}, 1000),
     "as asked": ({"prune": {"compute": 0.5, "refine": 7}}, 7),
     "not asked": ({"prune": {"compute": 0.5, "refine": 0}}, 0),
     "as it is pruned": ({"prune": {"compute": 0.5, "reconstruct": False}}, 0),

@@ -175,7 +175,7 @@ def rotated(source: Path, out: Path, **values: Any) -> dict[str, Any]:
     return metrics
 
 
-@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "static"])
 def test_a_rotation_leaves_cosines_and_puts_most_first(
     architecture: str, tiny_student: Students, tmp_path: Path
 ) -> None:

@@ -31,6 +31,8 @@ from pipeline.text.encoding import Encoder, Row
 
 LEARNING_RATE = 2e-4
 _BATCH = 16
+_MOST_PASSES = 20
+"""Passes over the rows at most, since more of a few texts would say nothing new."""
 _HELD_OUT = 64
 """Most passages, and most single texts, that are held out, on which the cosine is measured."""
 _HELD_OUT_SHARE = 0.1
@@ -55,8 +57,11 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
     """
     from pipeline.train import loop
 
+    rows = encoded(full, folder, texts, section)
+    assert section.refine
+    most = _MOST_PASSES * -(-(len(rows[0]) + len(rows[1])) // _BATCH)
     settings = Updates(
-        steps=section.refine,
+        steps=min(section.refine, most),
         batch_size=_BATCH,
         learning_rate=LEARNING_RATE,
         weight_decay=0.0,
@@ -68,7 +73,7 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
     with tempfile.TemporaryDirectory() as nowhere:
         plan = loop.RunPlan("refine", Path(nowhere), settings, "prune.refine", settings.passes)
         with loop.open_accelerator(plan) as accelerator:
-            objective = _Refinement(full, pruned, encoded(full, folder, texts, section), accelerator.device)
+            objective = _Refinement(full, pruned, rows, accelerator.device)
             before = objective.cosines(accelerator.device)
             finished = loop.run(objective, plan, accelerator, tell)
             after = objective.cosines(accelerator.device)
