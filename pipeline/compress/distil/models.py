@@ -95,23 +95,24 @@ def begin_student(
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
     spec = LoadSpec(checkpoint, task.auto_class, keeps_head, section.seed, labels, config, options)
     model, new = load_model(spec)
-    if section.space is not None and teacher is not None and _put_linear(model, teacher):
-        new = sorted([*new, *(name for name, _ in model.named_parameters() if name.startswith(sentence.NAME))])
+    if section.space is not None and teacher is not None:
+        new = sorted([*new, *_put_linear(model, teacher)])
     return model, new, labels
 
 
-def _put_linear(model: Any, teacher: Source) -> bool:
+def _put_linear(model: Any, teacher: Source) -> list[str]:
     """Give a student a linear into its teacher's vectors, uninitialised, if they have another width or length.
 
     Returns:
-        Whether there was a need.
+        The names of its tensors; none where there was no need.
     """
+    before = {name for name, _ in model.named_parameters()}
     mine, theirs = sentence.settings(model), sentences.settings_of(teacher.folder, teacher.config.get(sentence.NAME))
     width = theirs.width(int(teacher.config.get("hidden_size") or teacher.config["dim"]))
     if mine.width(sentence.hidden_size(model.config)) == width and mine.normalizes == theirs.normalizes:
-        return False
+        return []
     adapter.put(model, theirs, width, "ridge")
-    return True
+    return [name for name, _ in model.named_parameters() if name not in before]
 
 
 def _fit_linear(model: Any, job: DistilJob) -> None:
