@@ -36,7 +36,7 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 LATER = {
-    "Signature": ("prompts", "default_prompt", "include_prompt", "activation", "thresholds"),
+    "Signature": ("prompts", "default_prompt", "include_prompt", "activation", "thresholds", "vectors"),
     "GoldenRow": ("prompt",),
 }
 """By class: fields that older files of the same schema version lack; who reads one takes the model's default."""

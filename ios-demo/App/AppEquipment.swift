@@ -25,8 +25,12 @@ enum AppEquipment {
     }
 
     /// Where the set of sentences that one searches is kept.
-    static var sentences: URL? {
+    static var sentences: URL? { support?.appendingPathComponent("sentences.txt") }
+
+    /// Where indexes of a person's own texts are kept.
+    static var indexes: URL? { support?.appendingPathComponent("Index", isDirectory: true) }
+
+    private static var support: URL? {
         try? FileManager.default.url(for: .applicationSupportDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
-            .appendingPathComponent("sentences.txt")
     }
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from apps import contract, end_to_end, lanes, model_signing, outputs, schemas, tampered, toolchains
+from apps import contract, end_to_end, lanes, model_signing, outputs, schemas, search_cases, tampered, toolchains
 from apps.tokenizers import kit, tables
 
 VECTORS = toolchains.APPS / "vectors"
@@ -56,8 +56,10 @@ def _vectors(strings: int) -> str:
     rows = outputs.write(VECTORS / "outputs.jsonl")
     cases = contract.write(VECTORS / "contract", VECTORS / "wordpiece" / "tokenizer.json")
     valid, invalid = schemas.write(VECTORS / "schemas.jsonl")
+    searches = search_cases.write(VECTORS / "search")
     return (
-        f"{rows:,} cases of post-processing, {cases} folders, {tampered.write(VECTORS / 'signed')} signed ones, "
+        f"{rows:,} cases of post-processing, {searches} searches, {cases} folders, "
+        f"{tampered.write(VECTORS / 'signed')} signed ones, "
         f"documents of seven schemas: {valid:,} right and {invalid:,} wrong"
     )
 
@@ -88,11 +90,12 @@ def _places() -> dict[str, Path]:
 
 def _counted(name: str, log: str) -> str:
     print("\n".join(f"{name}: {line.strip()}" for line in _COUNTS.findall(log)), flush=True)
+    indexes = f"{search_cases.check(VECTORS / 'search', name)} indexes of it are searched here with the same result"
     if not end_to_end.has_students():
-        return "checked without students"
+        return f"checked without students; {indexes}"
     # A test that is skipped says nothing.
     assert "end to end: " in log, "the end-to-end tests did not run"
-    return f"{end_to_end.check_runs(name)} records are valid"
+    return f"{end_to_end.check_runs(name)} records are valid; {indexes}"
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ The files are the same and the runtimes too, so outputs have to be equal to the 
 
 import json
 import random
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from apps import runtime_server, students
@@ -20,12 +22,20 @@ from pipeline.convert import zero_shot
 from pipeline.convert.model import Model, Prediction
 from pipeline.devices.headless import FINAL, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus
 from pipeline.formats import signature
+from pipeline.search import about
+from pipeline.search.flat import FlatIndex, Passage
 from pipeline.text.bundled import everyday_sentences, verification_texts
 
 FOLDER = students.FOLDER / "endtoend"
 SOCKET = students.FOLDER / "runtime.sock"
 _TEXTS, _ASKED = 60, 33
 _LEAST_FOUND = 20
+_FOUND = 10
+"""Passages that a screen shows."""
+_QUESTIONS = (
+    "When does the shop close?", "Somebody plays music.", "What is the weather like?", "a long journey by train",
+    "Who is at home?", "42", "Zürich — Crème brûlée", "It is cheap.",
+)  # fmt: skip
 _PREMISES = 16
 _TOPICS = (
     ("travel", "food", " weather ", "money", "food"),
@@ -54,9 +64,11 @@ def write(folder: Path = FOLDER) -> int:
     }
     assert len(given) == 4, f"a label is given to each text, or to none: {given}; train the student longer"
     own = [row for backend in students.BACKENDS for row in _zero_shot(backend)]
-    document = {"keys": keys, "rows": rows, "zero_shot": own, "runs": _runs()} | runtime_server.versions()
+    searches = _searches(folder / "index")
+    document = {"keys": keys, "rows": rows, "zero_shot": own, "searches": searches, "runs": _runs()}
+    document |= runtime_server.versions()
     (folder / "cases.json").write_text(json.dumps(document), encoding="utf-8")
-    return len(rows) + len(own)
+    return len(rows) + len(own) + len(searches)
 
 
 def has_students() -> bool:
@@ -167,6 +179,36 @@ def _zero_shot(backend: str) -> Iterator[dict[str, Any]]:
                     "length": model.signature.choose(tokens)[1],
                     "answer": list(answer.items()),
                 }
+
+
+def _searches(folder: Path) -> list[dict[str, Any]]:
+    """Index the package's sentences with one file, and return what questions find there, to that file and the other."""
+    texts = list(
+        dict.fromkeys([*everyday_sentences(), *(one.first for one in verification_texts() if one.first.strip())])
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    with Model(students.model_of("near", "executorch").path) as model:
+        vectors = np.stack([one.vector for one in model.predict(texts)])
+        contract = model.signature.vectors
+        assert contract is not None
+        made_by = f"executorch-{students.SCHEME}"
+        says = about.of(contract, "int8", width=None, prompts=(None, None), made_by=made_by)
+        with FlatIndex.create(folder, says) as index:
+            index.add([Passage(str(number), text) for number, text in enumerate(texts)], vectors)
+    return asked(folder, _QUESTIONS)
+
+
+def asked(folder: Path, questions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what questions find in an index, to the embedding student's files."""
+    rows = []
+    with FlatIndex.open(folder) as index:
+        for backend in students.BACKENDS:
+            with Model(students.model_of("near", backend).path) as model:
+                for question in questions:
+                    (one,) = model.predict([question])
+                    found = [[hit.row, hit.text, hit.cosine] for hit in index.search(one.vector, _FOUND)]
+                    rows.append({"model": f"near/{backend}-{students.SCHEME}", "question": question, "found": found})
+    return rows
 
 
 def _utf16(text: str, start: int, end: int) -> tuple[int, int]:

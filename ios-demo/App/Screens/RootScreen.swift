@@ -48,7 +48,9 @@ private struct Tabs: View {
 
     init(_ shelf: Shelf, _ equipment: Equipment) {
         self.shelf = shelf
-        _trying = State(initialValue: TryModel(shelf.usable, search: SearchModel(storage: AppEquipment.sentences)))
+        let gate = EnergyGate(equipment.phone)
+        let search = SearchModel(storage: AppEquipment.sentences, home: AppEquipment.indexes, gate: gate)
+        _trying = State(initialValue: TryModel(shelf.usable, search: search))
         _comparing = State(initialValue: CompareModel(shelf.usable))
         _testing = State(initialValue: SelfTestModel(shelf))
         _measuring = State(initialValue: BenchmarkModel(shelf.usable, equipment))

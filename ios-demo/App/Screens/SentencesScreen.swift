@@ -2,7 +2,7 @@ import AppModels
 import SwiftUI
 import UniformTypeIdentifiers
 
-/// The set of sentences that is searched: to edit, and to import from a text file with one on each line.
+/// The set of sentences that is searched: to edit where it is small, and to import from a text file with one on each line.
 struct SentencesScreen: View {
     let search: SearchModel
     @Environment(\.dismiss) private var dismiss
@@ -13,19 +13,25 @@ struct SentencesScreen: View {
         NavigationStack {
             List {
                 Section {
-                    HStack {
-                        TextField("A new sentence", text: $new).onSubmit(add)
-                        Button("Add", systemImage: "plus.circle.fill", action: add)
-                            .labelStyle(.iconOnly)
-                            .frame(minWidth: Theme.target, minHeight: Theme.target)
-                            .disabled(new.isEmpty)
+                    if let index = search.index { IndexRows(index: index, search: search) }
+                    // Texts of an index are too many to edit.
+                    if search.index == nil {
+                        HStack {
+                            TextField("A new sentence", text: $new).onSubmit(add)
+                            Button("Add", systemImage: "plus.circle.fill", action: add)
+                                .labelStyle(.iconOnly)
+                                .frame(minWidth: Theme.target, minHeight: Theme.target)
+                                .disabled(new.isEmpty)
+                        }
                     }
                     if let problem = search.problem { Problem(sentence: Words.problem(problem)) }
                 }
-                Section("Sentences") {
-                    // By value: a row is drawn once more while it goes, when the set is shorter already.
-                    ForEach(Array(search.sentences.enumerated()), id: \.offset) { Text(verbatim: $0.element) }
-                        .onDelete { search.remove(at: $0) }
+                if search.index == nil {
+                    Section("Sentences") {
+                        // By value: a row is drawn once more while it goes, when the set is shorter already.
+                        ForEach(Array(search.sentences.enumerated()), id: \.offset) { Text(verbatim: $0.element) }
+                            .onDelete { search.remove(at: $0) }
+                    }
                 }
             }
             .scrollDismissesKeyboard(.interactively)
@@ -54,5 +60,29 @@ struct SentencesScreen: View {
     private func add() {
         search.add(new)
         new = ""
+    }
+}
+
+/// What the index holds that is searched; where it is being filled, how far that is, why it rests, and how to stop it.
+struct IndexRows: View {
+    let index: SearchModel.Indexed
+    let search: SearchModel
+
+    var body: some View {
+        if let texts = index.texts {
+            ProgressView(value: Double(index.passages), total: Double(max(texts, 1))) {
+                Text("Indexing the texts")
+            } currentValueLabel: {
+                Text(verbatim: "\(index.passages) / \(texts)").monospacedDigit()
+            }
+            if let rest = index.rest { Notice(Words.rest(rest), systemImage: "pause.circle") }
+            if index.isStopped {
+                Button("Go on indexing") { search.goOn() }.frame(minHeight: Theme.target)
+            } else {
+                Button("Stop indexing") { search.stop() }.frame(minHeight: Theme.target)
+            }
+        } else {
+            Text(verbatim: Words.passages(index.passages)).font(.callout).foregroundStyle(.secondary)
+        }
     }
 }

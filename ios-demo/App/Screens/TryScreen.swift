@@ -16,6 +16,7 @@ struct TryScreen: View {
         let model: ShelvedModel.ID?
         let question: Question
         let sentences: [String]
+        let hasOwnIndex: Bool?
         let isBehind: Bool
     }
 
@@ -35,6 +36,7 @@ struct TryScreen: View {
                 case .answer: AnswerCard(model: model)
                 case .caption: Timing(model: model)
                 case .actions:
+                    if let index = model.search.index { Card { IndexRows(index: index, search: model.search) } }
                     Button("Edit the sentences…", systemImage: "list.bullet.rectangle") { editsSet = true }
                         .frame(minHeight: Theme.target)
                 }
@@ -58,7 +60,8 @@ struct TryScreen: View {
 
     private var asked: Asked {
         Asked(
-            model: model.chosen?.id, question: model.question, sentences: model.search.sentences, isBehind: phase == .background)
+            model: model.chosen?.id, question: model.question, sentences: model.search.sentences,
+            hasOwnIndex: model.search.index?.isOwn, isBehind: phase == .background)
     }
 
     /// Says the answer once its time no longer changes.

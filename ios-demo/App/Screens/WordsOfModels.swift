@@ -120,4 +120,13 @@ extension Words {
         case .failed(let sentence): sentence
         }
     }
+
+    static func passages(_ count: Int) -> String { String(localized: "\(count, specifier: "%lld") passages are searched") }
+
+    static func rest(_ rest: Rest) -> String {
+        switch rest {
+        case .hot: String(localized: "The phone is hot: indexing goes on when it has cooled down.")
+        case .lowBattery: String(localized: "The battery is low: indexing goes on when it is charged.")
+        }
+    }
 }

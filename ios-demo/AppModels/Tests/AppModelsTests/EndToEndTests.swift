@@ -65,6 +65,34 @@ final class EndToEndTests: XCTestCase {
         }
     }
 
+    func testWhatIsFoundInAShippedIndexIsAsInPython() async throws {
+        let served = try Served()
+        let rows = try served.cases.objects("searches")
+        let shipped = try scratch().appendingPathComponent("models")
+        try FileManager.default.copyItem(at: served.folder.appendingPathComponent("models"), to: shipped)
+        // It lies apart: where one lies beside the models, it is searched in place of the sentences.
+        try FileManager.default.copyItem(at: served.folder.appendingPathComponent("index"), to: shipped.appendingPathComponent("index"))
+        let search = SearchModel()
+        let model = TryModel(try Shelf.open(try served.equipment(models: shipped)).usable, search: search, warmRuns: 0)
+        for row in rows {
+            model.choose(try row.text("model"))
+            model.first = try row.text("question")
+            model.ask()
+            await model.settled()
+            let wanted = try row.array("found")
+            XCTAssertEqual(try wanted.map { try cell($0, 0).whole }, search.found.map(\.place), model.first)
+            XCTAssertEqual(try wanted.map { try cell($0, 1).string }, search.found.map(\.text), model.first)
+            for (one, found) in zip(wanted, search.found) {
+                XCTAssertEqual(try cell(one, 2).real ?? .nan, Double(found.cosine), accuracy: 1e-6)
+            }
+        }
+        XCTAssertFalse(rows.isEmpty)
+        if testRun?.totalFailureCount == 0 {
+            print("view models: \(rows.count) answers of an index of \(search.index?.passages ?? 0) passages, none differs")
+        }
+        model.leave()
+    }
+
     private func compare(_ wanted: [Json], _ found: Answer, _ text: String) throws {
         switch found {
         case .embedding(let embedding): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, embedding, text)

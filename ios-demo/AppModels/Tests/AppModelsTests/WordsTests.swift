@@ -120,6 +120,12 @@
             XCTAssertEqual(Words.problem(.tooLarge(file: "a.txt", mostBytes: 8_388_608)), "a.txt is larger than 8.39 MB.")
         }
 
+        func testWhatAnIndexHoldsIsSaid() {
+            XCTAssertEqual(Words.passages(10_000), "10000 passages are searched")
+            XCTAssertEqual(Words.rest(.hot), "The phone is hot: indexing goes on when it has cooled down.")
+            XCTAssertEqual(Words.rest(.lowBattery), "The battery is low: indexing goes on when it is charged.")
+        }
+
         func testEveryEndOfARunIsSaid() {
             for state in BenchmarkStatus.State.allCases {
                 let said = Words.progress(RunProgress(state: state, done: 0, doing: "it", message: "why not."))

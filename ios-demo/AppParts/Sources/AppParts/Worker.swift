@@ -69,6 +69,18 @@ public final class Worker: Sendable {
         }
     }
 
+    /// Returns how many tokens each text has behind a prompt, however many the file takes.
+    public func tokens(_ texts: [String], prompt: String?) async throws -> [Int] {
+        try await background.run { [self] cancellation in
+            _ = try shelved.model.unit(unit)
+            let student = try open().student
+            return try texts.map { text in
+                try cancellation.check()
+                return try student.tokens(text, prompt: prompt)
+            }
+        }
+    }
+
     /// Runs the golden rows that were shipped with the model, also on a compute unit that is untried; where they hold, and the
     /// runtime confirms that the unit ran the file, the unit is offered from now on.
     public func check() async throws -> (golden: Golden, verdict: GoldenVerdict, isConfirmed: Bool) {

@@ -6,7 +6,7 @@ import Foundation
 struct Schema: Sendable {
     private static let known: Set<String> = [
         "$schema", "$defs", "description", "type", "properties", "required", "additionalProperties", "items", "anyOf", "const", "enum",
-        "minimum", "maximum", "exclusiveMinimum",
+        "minimum", "maximum", "exclusiveMinimum", "pattern",
     ]
     private let root: Json
 
@@ -45,6 +45,9 @@ struct Schema: Sendable {
         if case .array(let all)? = schema.present("enum"), !all.contains(where: { same(value, $0) }) {
             throw wrong(value, place, all.map { $0.written() }.joined(separator: " or "))
         }
+        if let pattern = schema.present("pattern")?.string, let text = value.string, !Self.isWhole(text, pattern) {
+            throw wrong(value, place, "a text like \(pattern)")
+        }
         try checkBounds(schema, value, place)
         if case .object(let fields) = value { try checkObject(schema, value, fields, place) }
         if case .array(let values) = value, let items = schema.present("items") {
@@ -79,6 +82,11 @@ struct Schema: Sendable {
                 throw WrongJson("\(before)\(name.prefix(60)) is a field that this version does not know")
             }
         }
+    }
+
+    private static func isWhole(_ text: String, _ pattern: String) -> Bool {
+        let all = NSRange(text.startIndex..., in: text)
+        return (try? NSRegularExpression(pattern: pattern))?.firstMatch(in: text, range: all)?.range == all
     }
 
     private func checkBounds(_ schema: Json, _ value: Json, _ place: String) throws {

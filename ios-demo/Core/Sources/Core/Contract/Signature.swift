@@ -61,6 +61,8 @@ public struct Signature: Sendable {
     public let activation: String
     /// For several labels at once: the probability of each from which on it is given; nil for one half.
     public let thresholds: [Double]?
+    /// The space of an embedding model's vectors; nil for other models, and for files that older versions made.
+    public let vectors: VectorSpace?
 
     /// The longest row that the file takes, special tokens included.
     public var maxLength: Int { functions.map(\.maxLength).max() ?? 0 }
@@ -137,6 +139,7 @@ public struct Signature: Sendable {
         includePrompt = try json.flag("include_prompt", true)
         activation = try json.textOrNil("activation") ?? Self.identity
         thresholds = try json.present("thresholds") == nil ? nil : json.doubles("thresholds")
+        vectors = try json.child("vectors").map(VectorSpace.init)
         try check()
     }
 
@@ -152,6 +155,7 @@ public struct Signature: Sendable {
         if let thresholds, thresholds.count != labels?.count {
             throw WrongJson("thresholds: there are \(thresholds.count) for \(labels?.count ?? 0) labels")
         }
+        if vectors != nil, outputKind != "embedding" { throw WrongJson("vectors: output_kind \(outputKind) has none") }
         for function in functions { try check(function) }
     }
 
@@ -172,6 +176,9 @@ public struct Signature: Sendable {
             throw WrongJson("functions: \(name) has the outputs \(outputs.listed)")
         }
         let width = function.outputs.first?.shape.last ?? nil
+        if let vectors, vectors.width != width {
+            throw WrongJson("vectors: width is \(vectors.width), and \(name) gives \(Self.shown(width)) numbers")
+        }
         // Without names, numbers side by side mean nothing to a person.
         if labels != nil || Self.named.contains(outputKind), labels?.count ?? 0 != width {
             throw WrongJson("labels: there are \(labels?.count ?? 0) for \(Self.shown(width)) outputs of \(name)")

@@ -14,6 +14,7 @@ import pocketbert.app.runners.LiteRt
 import pocketbert.core.contract.Headless
 import pocketbert.models.BenchmarkModel
 import pocketbert.models.CompareModel
+import pocketbert.models.EnergyGate
 import pocketbert.models.Equipment
 import pocketbert.models.HeadlessModel
 import pocketbert.models.LinkedRuntime
@@ -30,7 +31,7 @@ import java.io.File
 open class App : Application() {
     val desk by lazy {
         val scope = CoroutineScope(SupervisorJob() + Dispatchers.Main.immediate)
-        Desk(equipment(), File(filesDir, "sentences.txt"), scope) { shelf ->
+        Desk(equipment(), filesDir, scope) { shelf ->
             // What an earlier version of the app has copied is of no more use.
             copies.keep(shelf.usable.map { it.model.entry.digest }.toSet())
         }
@@ -54,11 +55,12 @@ open class App : Application() {
 /**
  * The view models of all screens, which are made when the models have been read.
  *
+ * @property home the folder for what is searched.
  * @property onRead is called off the main thread with what was read.
  */
 class Desk(
     private val equipment: Equipment,
-    private val storage: File?,
+    private val home: File,
     private val scope: CoroutineScope,
     private val onRead: (Shelf) -> Unit,
 ) {
@@ -77,13 +79,15 @@ class Desk(
             if (made.value != null) return@launch
             made.value = Screens(
                 read,
-                TryModel(read.usable, SearchModel(storage), scope),
+                TryModel(read.usable, search(), scope),
                 CompareModel(read.usable, scope),
                 SelfTestModel(read, scope),
                 BenchmarkModel(read.usable, equipment, scope),
             )
         }
     }
+
+    private fun search() = SearchModel(File(home, "sentences.txt"), File(home, "index"), EnergyGate(equipment.phone))
 
     /** Ends what screens do in the background; a run that a computer has started goes on, and says that it was there. */
     fun stop() {

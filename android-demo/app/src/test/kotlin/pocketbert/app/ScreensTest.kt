@@ -32,6 +32,7 @@ import org.robolectric.annotation.Config
 import org.robolectric.annotation.GraphicsMode
 import pocketbert.app.screens.AnswerBlock
 import pocketbert.app.screens.Cards
+import pocketbert.app.screens.IndexBlock
 import pocketbert.app.screens.PocketBertTheme
 import pocketbert.core.contract.Folder
 import pocketbert.core.contract.Headless
@@ -39,6 +40,7 @@ import pocketbert.core.output.Found
 import pocketbert.models.Answer
 import pocketbert.models.Question
 import pocketbert.models.Reply
+import pocketbert.models.Rest
 import pocketbert.models.SearchModel
 import pocketbert.models.TryModel
 import java.io.File
@@ -237,6 +239,21 @@ class ScreensTest : OnScreen() {
         await { isThere("location, unsure, 27%") }
         assertTrue(isThere("location, 97%") && isThere("person, 56%"))
         photograph(scenario, "confidence")
+    }
+
+    @Test
+    fun `an index says what it holds, why it rests, and that it is stopped`() = launched { scenario ->
+        await { isThere("Self-test") }
+        val search = SearchModel()
+        val filling = SearchModel.Indexed(isOwn = true, passages = 4_096, texts = 10_000, rest = Rest.HOT)
+        val all = listOf(filling, filling.copy(rest = null, isStopped = true), SearchModel.Indexed(isOwn = false, passages = 10_000))
+        scenario.onActivity { activity ->
+            activity.setContent { PocketBertTheme { Surface { Cards { for (one in all) IndexBlock(one, search) } } } }
+        }
+        await { isThere("4096 of 10000 texts are in the index") }
+        assertTrue(isThere("The phone is hot") && isThere("Stop indexing") && isThere("Go on indexing"))
+        assertTrue(isThere("10000 passages are searched"))
+        photograph(scenario, "index")
     }
 
     @Test

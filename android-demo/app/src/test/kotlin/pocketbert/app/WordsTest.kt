@@ -13,6 +13,7 @@ import pocketbert.core.contract.State
 import pocketbert.core.output.Found
 import pocketbert.core.output.Share
 import pocketbert.models.Missing
+import pocketbert.models.Rest
 import pocketbert.models.RunProgress
 import pocketbert.models.RunRecord
 import pocketbert.models.SearchModel
@@ -101,6 +102,8 @@ class WordsTest {
         assertEquals(Missing.entries.size, Missing.entries.map(words::missing).toSet().size)
         assertEquals("large.txt is larger than 8.39 MB.", words.problem(SearchModel.Problem.TooLarge("large.txt", 8L shl 20)))
         assertEquals("Only the first 5000 lines of 5002 were taken.", words.problem(SearchModel.Problem.Cut(5_000, 5_002)))
+        assertEquals(listOf("1 passage is searched", "10000 passages are searched"), listOf(1, 10_000).map(words::passages))
+        assertEquals(Rest.entries.size, Rest.entries.map(words::rest).toSet().size)
     }
 
     @Test

@@ -24,6 +24,7 @@ class Screens(
     /** Gives up what goes on: in the background a system slows an app down, and a phone is asked for other things. */
     fun stop() {
         tries.cancel()
+        tries.search.pause()
         compare.pause()
         selfTest.cancel()
         benchmark.cancel()

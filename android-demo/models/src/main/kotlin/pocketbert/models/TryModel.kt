@@ -132,10 +132,8 @@ class TryModel(
     /** Asks the chosen model, and measures it on what it has answered; what was asked before is cancelled. */
     fun ask() {
         cancel()
-        val worker = worker ?: Worker(current.value.chosen ?: return).also {
-            worker = it
-            search.use(it)
-        }
+        val worker = worker ?: Worker(current.value.chosen ?: return).also { worker = it }
+        search.use(worker, scope)
         val question = question(current.value, worker.shelved.task)
         question.missing(worker.shelved.task)?.let { missing ->
             current.update { it.copy(state = State.Idle(missing)) }
@@ -168,6 +166,7 @@ class TryModel(
     /** Gives the model's memory back as well; the next question opens it again. */
     fun leave() {
         cancel()
+        search.leave()
         worker?.close()
         worker = null
     }

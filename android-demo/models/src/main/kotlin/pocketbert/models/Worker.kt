@@ -79,6 +79,13 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         )
     }
 
+    /** Returns how many tokens each text has behind a prompt, however many the file takes. */
+    internal suspend fun tokens(texts: List<String>, prompt: String?): List<Int> = background.run { cancellation ->
+        shelved.equipment.selfTested.choose(shelved.model, options.computeUnits)
+        val student = open().student
+        texts.map { student.tokens(it, prompt = prompt, cancellation = cancellation) }
+    }
+
     /** Runs the golden rows that were shipped with the model; compute units on which they hold may be used from then on. */
     suspend fun check(): Checked = background.run { cancellation ->
         val golden = shelved.model.golden()

@@ -16,11 +16,16 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.io.TempDir
 import pocketbert.core.output.Found
 import pocketbert.core.output.NamedValue
+import java.io.File
 
 /** Every sentence of the real students through the view model of the screen: each answer is Python's. */
 class EndToEndTest {
+    @TempDir
+    lateinit var home: File
+
     @BeforeEach
     fun `students are there`() = Served.orSkip()
 
@@ -70,6 +75,27 @@ class EndToEndTest {
         }
         assertTrue(rows.isNotEmpty())
         println("view models: ${rows.size} answers to labels of one's own, none differs")
+    }
+
+    @Test
+    fun `what is found in a shipped index is as in Python`() = Served.test {
+        val rows = Served.cases.getValue("searches").jsonArray.map { it.jsonObject }
+        val shipped = Served.copy(File(home, "models")) { Served.index.copyRecursively(File(it, "index")) }
+        val search = SearchModel()
+        val model = TryModel(Shelf.open(Served.equipment(models = shipped)).usable, search, this, warmRuns = 0)
+        for (row in rows) {
+            model.choose(row.text("model"))
+            model.writeFirst(row.text("question"))
+            model.ask()
+            model.settled()
+            val wanted = row.getValue("found").jsonArray
+            val found = search.set.value.found
+            assertEquals(wanted.map { it.cell(0).int to it.cell(1).content }, found.map { it.place to it.text }, row.text("question"))
+            wanted.zip(found) { one, other -> assertEquals(one.cell(2).double, other.cosine.toDouble(), 1e-6) }
+        }
+        assertTrue(rows.isNotEmpty())
+        println("view models: ${rows.size} answers of an index of ${search.set.value.index?.passages} passages, none differs")
+        model.leave()
     }
 
     private fun compare(row: JsonObject, reply: Reply) {

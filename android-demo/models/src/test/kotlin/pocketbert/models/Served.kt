@@ -37,6 +37,9 @@ internal object Served {
     val keys by lazy { cases.getValue("keys").jsonArray.map { it.jsonPrimitive.content } }
     val models = File(folder, "models")
 
+    /** A ready index, which lies apart: where one lies beside the models, it is searched in place of the sentences. */
+    val index = File(folder, "index")
+
     /** The folder of the runs that these tests carry out; Python can check what they leave there. */
     val runs = RunFolders(File(folder, "runs-models"))
     private val versions by lazy { listOf("litert", "executorch").associateWith { cases.getValue(it).jsonPrimitive.content } }

@@ -47,7 +47,7 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
     val form by model.form.collectAsStateWithLifecycle()
     val set by model.search.set.collectAsStateWithLifecycle()
     val lifecycle = LocalLifecycleOwner.current.lifecycle
-    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, form.prompt, form.own, set.sentences) {
+    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, form.prompt, form.own, set.sentences, set.index?.isOwn) {
         // Nothing is asked in the background; coming back asks again.
         lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
             delay(PAUSE_MS)
@@ -83,7 +83,10 @@ fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
             }
         }
         AnswerBlock(form, set)
-        if (form.chosen?.task == Task.SEARCH) Sentences(model, set)
+        if (form.chosen?.task == Task.SEARCH) {
+            set.index?.let { IndexBlock(it, model.search) }
+            Sentences(model, set)
+        }
     }
 }
 
@@ -101,14 +104,17 @@ private fun OwnLabels(form: TryModel.Form, model: TryModel) {
     }
 }
 
-/** The set that is searched; it can be written, and replaced by a file. */
+/** The set that is searched; it can be written where it is small, and replaced by a file. */
 @OptIn(ExperimentalLayoutApi::class)
 @Composable
 private fun Sentences(model: TryModel, set: SearchModel.Set) {
     var isOpen by rememberSaveable { mutableStateOf(false) }
+    // Texts of an index are too many for a field, and a shipped one is replaced by writing something else.
+    val isLarge = set.index?.isOwn == true
     if (!isOpen) {
         TextButton({ isOpen = true }, Modifier.heightIn(min = 48.dp)) {
-            Text(pluralStringResource(R.plurals.edit_sentences, set.sentences.size, set.sentences.size))
+            val edit = pluralStringResource(R.plurals.edit_sentences, set.sentences.size, set.sentences.size)
+            Text(if (set.index == null) edit else stringResource(R.string.replace_texts))
         }
         return
     }
@@ -122,10 +128,10 @@ private fun Sentences(model: TryModel, set: SearchModel.Set) {
         isOpen = false
     }
     Block {
-        Input(stringResource(R.string.sentences), written, { written = it }, "sentences", lines = 12)
+        if (!isLarge) Input(stringResource(R.string.sentences), written, { written = it }, "sentences", lines = 12)
         FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
             Button({
-                model.search.replace(written)
+                if (!isLarge && written != set.sentences.joinToString("\n")) model.search.replace(written)
                 isOpen = false
             }) { Text(stringResource(R.string.done)) }
             OutlinedButton({ open.launch(arrayOf("text/*")) }) { Text(stringResource(R.string.import_file)) }

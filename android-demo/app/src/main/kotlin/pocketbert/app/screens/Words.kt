@@ -12,6 +12,7 @@ import pocketbert.models.CompareModel
 import pocketbert.models.Confidence
 import pocketbert.models.Formats
 import pocketbert.models.Missing
+import pocketbert.models.Rest
 import pocketbert.models.RunProgress
 import pocketbert.models.RunRecord
 import pocketbert.models.SearchModel
@@ -106,6 +107,10 @@ class Words(private val resources: Resources) {
         is SearchModel.Problem.Cut -> plural(R.plurals.set_cut, problem.taken, problem.taken, problem.lines)
         is SearchModel.Problem.NotKept -> text(R.string.set_not_kept, problem.why)
     }
+
+    fun passages(count: Int) = plural(R.plurals.passages, count, count)
+
+    fun rest(rest: Rest) = text(if (rest == Rest.HOT) R.string.rest_hot else R.string.rest_low_battery)
 
     // --- a comparison --------------------------------------------------------------------------------------------------
 

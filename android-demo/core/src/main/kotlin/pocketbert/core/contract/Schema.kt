@@ -42,6 +42,11 @@ internal class Schema private constructor(private val root: JsonObject) {
         schema["const"]?.let { if (value != it) wrong(value, place, "$it") }
         (schema["enum"] as? JsonArray)?.let { if (value !in it) wrong(value, place, it.joinToString(" or ")) }
         if (value is JsonPrimitive && !value.isString) checkBounds(schema, value, place)
+        (schema["pattern"] as? JsonPrimitive)?.content?.let { pattern ->
+            if (value is JsonPrimitive && value.isString && !Regex(pattern).matches(value.content)) {
+                wrong(value, place, "a text like $pattern")
+            }
+        }
         if (value is JsonObject) checkObject(schema, value, place)
         if (value is JsonArray) {
             val items = schema["items"] as? JsonObject ?: return
@@ -127,7 +132,7 @@ internal class Schema private constructor(private val root: JsonObject) {
         private val WHOLE = Regex("-?[0-9]+")
         private val KNOWN = setOf(
             "\$schema", "\$defs", "description", "type", "properties", "required", "additionalProperties", "items", "anyOf", "const",
-            "enum", "minimum", "maximum", "exclusiveMinimum",
+            "enum", "minimum", "maximum", "exclusiveMinimum", "pattern",
         )
 
         /** Reads the schema of a file, such as `models` for `models.json`. */

@@ -49,6 +49,7 @@ class NoSuchPrompt(message: String) : IllegalArgumentException(message)
  * @property includePrompt whether the prompt's tokens are pooled.
  * @property activation what a regression's number goes through before a person reads it: `identity` or `sigmoid`.
  * @property thresholds for several labels at once: the probability of each from which on it is given; null for one half.
+ * @property vectors the space of an embedding model's vectors; null for other models, and for files that older versions made.
  */
 class Signature internal constructor(
     val backend: String,
@@ -66,6 +67,7 @@ class Signature internal constructor(
     val includePrompt: Boolean = true,
     val activation: String = IDENTITY,
     val thresholds: List<Double>? = null,
+    val vectors: VectorSpace? = null,
 ) {
     /** The longest row that the file takes, special tokens included. */
     val maxLength get() = functions.maxOf { it.maxLength }
@@ -139,7 +141,7 @@ class Signature internal constructor(
                 json.objects("functions").map(::function), json.number("parameters"),
                 json.child("prompts").orEmpty().let { all -> all.keys.associateWith { JsonObject(all).text(it) } },
                 json.textOrNull("default_prompt"), json.flag("include_prompt", true), json.textOrNull("activation") ?: IDENTITY,
-                json.present("thresholds")?.let { json.doubles("thresholds") },
+                json.present("thresholds")?.let { json.doubles("thresholds") }, json.child("vectors")?.let(VectorSpace::read),
             )
             signature.check()
             return signature
@@ -156,6 +158,7 @@ class Signature internal constructor(
             if (thresholds != null && thresholds.size != labels?.size) {
                 throw WrongJson("thresholds: there are ${thresholds.size} for ${labels?.size ?: 0} labels")
             }
+            if (vectors != null && outputKind != "embedding") throw WrongJson("vectors: output_kind $outputKind has none")
             for (function in functions) {
                 if (function.minLength !in 1..function.maxLength) {
                     throw WrongJson("functions: ${function.name} takes ${function.minLength} to ${function.maxLength} tokens")
@@ -175,6 +178,9 @@ class Signature internal constructor(
                     throw WrongJson("functions: ${function.name} has the outputs $outputs")
                 }
                 val width = function.outputs.firstOrNull()?.shape?.lastOrNull()
+                if (vectors != null && vectors.width != width) {
+                    throw WrongJson("vectors: width is ${vectors.width}, and ${function.name} gives $width numbers")
+                }
                 // Without names, numbers side by side mean nothing to a person.
                 if ((labels != null || outputKind in NAMED) && labels.orEmpty().size != width) {
                     throw WrongJson("labels: there are ${labels.orEmpty().size} for $width outputs of ${function.name}")

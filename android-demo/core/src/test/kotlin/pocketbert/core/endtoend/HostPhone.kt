@@ -15,6 +15,9 @@ class HostPhone(private val temperatures: List<Double>, private val thermals: Li
     /** What each moment says of power saving; null from the end of the list on. */
     val lowPower = ArrayDeque<Boolean>()
 
+    /** What each moment says of the battery's charge, while nothing charges it; null from the end of the list on. */
+    val batteries = ArrayDeque<Double>()
+
     /** The number of the look at which the app is not in front. */
     var leftAt: Int? = null
 
@@ -44,6 +47,7 @@ class HostPhone(private val temperatures: List<Double>, private val thermals: Li
     override fun moment() = Moment(
         thermal = thermals.getOrNull(asked) ?: thermals.lastOrNull(),
         temperatureC = temperatures.getOrNull(asked++) ?: temperatures.lastOrNull(),
+        batteryFraction = batteries.removeFirstOrNull(),
         lowPower = lowPower.removeFirstOrNull(),
         loadAverage = system.systemLoadAverage.takeIf { it >= 0 },
     )
