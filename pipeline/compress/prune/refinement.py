@@ -3,7 +3,9 @@
 Least squares fit one linear after the other, token by token (`reconstruction`). The embedding of a long text is a mean
 over its tokens, in which noise cancels, and what all its tokens are wrong about in common does not: so passages drift
 further from the whole student's than sentences do, and only the whole pruned student can make up for it. Half of the
-rows are therefore passages, joined of calibration texts where these are short.
+rows are therefore passages, joined of texts in a row where these are short. Many texts that are read once do more than
+few that are read often: MiniLM's half finds 87.8 % of XQuAD's paragraphs first after a pass or two over Wikipedia, a
+novel and STS-B's sentences, and 86.4 % after eight over passages of STS-B's sentences alone (82.9 % before).
 
 Source: Reimers and Gurevych 2020 (distance of embeddings, without labels); Jiao et al. 2020 (TinyBERT) for the last
 hidden states beside it.
@@ -89,15 +91,14 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
     }
 
 
-def passages(texts: Sequence[str], words: int, *, seed: int) -> list[str]:
-    """Return texts of so many words or a little more, each joined of texts in a random order, each text once."""
-    order = np.random.default_rng(seed).permutation(len(texts))
+def passages(texts: Sequence[str], words: int) -> list[str]:
+    """Return texts of so many words or a little more, each joined of texts in a row, which often have one subject."""
     found: list[str] = []
     waiting: list[str] = []
     count = 0
-    for number in order:
-        waiting.append(texts[number])
-        count += len(texts[number].split())
+    for text in texts:
+        waiting.append(text)
+        count += len(text.split())
         if count >= words:
             found.append(" ".join(waiting))
             waiting, count = [], 0
@@ -107,14 +108,18 @@ def passages(texts: Sequence[str], words: int, *, seed: int) -> list[str]:
 def encoded(
     full: Any, folder: Path, texts: Sequence[Unlabelled], section: PruneSection
 ) -> tuple[list[Row], list[Row], Batches]:
-    """Return passages, as many single texts, and how they are padded."""
+    """Return passages, as many single texts, both in a random order and no more than are read, and their padding."""
     row, config = architectures.get(full.config.model_type), full.config
     encoder = Encoder(tokenizers.load_tokenizer(folder), section.max_length)
     single = list(dict.fromkeys(text for one in texts for text in ((one,) if isinstance(one, str) else one)))
-    long = passages(single, round(_WORDS_TO_TOKENS * section.max_length), seed=section.seed)
-    draw = np.random.default_rng(section.seed)
-    short = [single[number] for number in draw.permutation(len(single))[: max(len(long), _BATCH)]]
-    rows = [[encoder.encode(text) for text in some if text.strip()] for some in (long, short)]
+    single = [text for text in single if text.strip()]
+    long = passages(single, round(_WORDS_TO_TOKENS * section.max_length))
+    draw, most = np.random.default_rng(section.seed), _BATCH * (section.refine or 0)
+    drawn = [
+        [some[number] for number in draw.permutation(len(some))[:count]]
+        for some, count in ((long, most), (single, max(min(len(long), most), _BATCH)))
+    ]
+    rows = [[encoder.encode(text) for text in some] for some in drawn]
     return rows[0], rows[1], Batches((), row.inputs, int(config.pad_token_id or 0))
 
 

@@ -16,7 +16,7 @@ from pipeline.compress.common import (
     calibration_texts,
     refuse_lost_zeros,
 )
-from pipeline.data import calibration
+from pipeline.data import calibration, corpus
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
 from pipeline.devices import host
@@ -34,7 +34,9 @@ REFINE_VERSION = 1
 """Version of the refinement; part of the key if there is one."""
 _UPDATES = 1000
 """For half of MiniLM six minutes on two cores; the vectors still come nearer after them, slowly."""
-_TEXTS_TO_REFINE = 10_000
+_ALL = 10**9
+_PLAIN = ("wikitext2", "war-and-peace")
+"""Plain text that embeddings are refined on where a recipe names none, if the data folder has it."""
 _SECONDS_EACH = 0.4
 """Seconds of an update for half of MiniLM on two cores."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
@@ -212,11 +214,16 @@ def _work(context: Context) -> Work:
 
 
 def _texts_to_refine(context: Context, section: PruneSection) -> list[Unlabelled]:
-    """Return the calibration set and more texts of its kind, which are read once."""
+    """Return all texts of the calibration set's sources, in order, and plain text beside the default ones.
+
+    They are read once.
+    """
     if "prune.refine" not in context.texts:
-        found = calibration.texts(
-            section.calibration, context.recipe_file, _TEXTS_TO_REFINE, seed=section.seed, key="prune.calibration"
-        )
+        key = "prune.calibration"
+        found = calibration.texts(section.calibration, context.recipe_file, _ALL, seed=section.seed, key=key)
+        if section.calibration is None:
+            plain = [name for name in _PLAIN if corpus.absent_plain(name) is None]
+            found = [*found, *(corpus.texts(plain, context.recipe_file, key) if plain else ())]
         context.texts["prune.refine"] = found
     return context.texts["prune.refine"]
 
