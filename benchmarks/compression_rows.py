@@ -35,7 +35,10 @@ def _pruned(compute: float) -> dict[str, Mapping[str, Any]]:
 def _untrained(name: str, said: str, task: str, compute: float, teacher: str, **more: Any) -> Row:
     """Return a student pruned without training."""
     said = f"{said}, without training"
-    return Row(name, said, task, _pruned(compute), against=teacher, files=True, minutes=6, **more)
+    pruned = _pruned(compute)
+    if task == "embedding":
+        pruned = {"prune": {**pruned["prune"], "refine": 0}}
+    return Row(name, said, task, pruned, against=teacher, files=True, minutes=6, **more)
 
 
 def _distilled(

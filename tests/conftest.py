@@ -40,6 +40,7 @@ from pipeline.planning import run as running
 from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, StageName
 from pipeline.planning.request import Request
 from pipeline.recipe import loading as recipes
+from pipeline.vectors.contract import SPACE
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LABELS = ("negative", "neutral", "positive")
@@ -228,7 +229,8 @@ def check_trial(tried: student.Source, made: Path, *, sizes_are_measured: bool =
         sizes_are_measured: whether the sizes of layers follow from weights, which a trial does not have.
     """
     written = student.inspect_folder(made, origin=made.name, licence=None)
-    unwritten = ("transformers_version", "dtype", "_name_or_path")
+    # The id of a space is a digest of weights, which a trial does not have.
+    unwritten = ("transformers_version", "dtype", "_name_or_path", SPACE)
     tried_config, config = (
         {key: value for key, value in one.config.items() if key not in unwritten} for one in (tried, written)
     )

@@ -808,7 +808,7 @@ def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, pl
     values = FAST | {"texts": (str(plain_text),), "steps": 2}
     for losses, message in (
         ({"attention": 1.0}, "layer 0 of the student has 2 where the teacher's layer 0 has 4"),
-        ({"sentence_mse": 1.0}, "needs equal hidden sizes; the student has 32 and the teacher 64"),
+        ({"sentence_mse": 1.0}, "needs embeddings of one width; the student's have 32 numbers and the teacher's 64"),
         ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 features of the student"),
     ):
         heads = {"relation_heads": 7} if "relations" in losses else {}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from conftest import check_trial
+from conftest import check_trial, recipe_file
 from warm import session
 
 from pipeline import architectures, heads, tasks
@@ -23,6 +23,8 @@ from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress import factorise, prune
+from pipeline.compress.common import Context
+from pipeline.compress.prune import stage
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.compress.prune.importance import (
     CRITERIA,
@@ -34,6 +36,7 @@ from pipeline.compress.prune.importance import (
 )
 from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
 from pipeline.compress.prune.reconstruction import reconstruct
+from pipeline.compress.prune.refinement import passages
 from pipeline.compress.prune.removal import keep_structures
 from pipeline.compress.prune.search import keep_all, rearrange, search_budget, search_fraction
 from pipeline.compress.prune.structure import (
@@ -52,7 +55,8 @@ from pipeline.data import calibration, corpus
 from pipeline.data import datasets as data
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
-from pipeline.errors import InputError, PipelineError
+from pipeline.errors import InputError, PipelineError, RecipeError
+from pipeline.recipe import loading as recipes
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
 from pipeline.text import bundled
 from pipeline.text.bundled import everyday_sentences
@@ -705,6 +709,75 @@ def test_what_cannot_be_pruned_is_refused_in_one_line(
 def tried(section: PruneSection, source: student.Source) -> student.Source:
     prune.check_section(section)
     return prune.trial(section, source, tasks.get("embedding"))
+
+
+# --- the space of an embedding ------------------------------------------------------------------------------------
+
+
+def test_passages_are_joined_of_texts_in_a_row() -> None:
+    texts = [f"number {one} is here" for one in range(53)]
+    found = passages(texts, 20)
+    assert found[0] == " ".join(texts[:5])
+    assert " ".join(found) == " ".join(texts[:50])
+    assert passages(texts[:3], 20) == []
+
+
+@pytest.mark.numeric
+@pytest.mark.usefixtures("one_thread")
+def test_updates_bring_embeddings_back_near_the_whole_student_s(randomised: Students, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"compute": 0.4, "calibration_texts": 48, "reconstruct": False}
+    make(randomised(), tmp_path / "solved", **asked)
+    metrics = make(randomised(), tmp_path / "refined", refine=40, **asked)["refined"]
+    assert metrics["steps"] == 40
+    assert metrics["passage_cosine"] > metrics["passage_cosine_before"]
+    assert metrics["text_cosine"] > metrics["text_cosine_before"]
+    whole = loaded(randomised())
+    batches = rows(randomised(), whole)
+    true = outputs(whole, batches)
+    solved, refined = ((outputs(loaded(tmp_path / one), batches) * true).sum(-1) for one in ("solved", "refined"))
+    assert refined.mean() > solved.mean()
+    tables = [loaded(tmp_path / one).get_input_embeddings().weight for one in ("solved", "refined")]
+    assert torch.equal(*tables)
+
+
+REFINED: dict[str, tuple[dict[str, Any], int]] = {
+    "an embedding": ({"prune": {"compute": 0.5}}, 1000),
+    "as asked": ({"prune": {"compute": 0.5, "refine": 7}}, 7),
+    "not asked": ({"prune": {"compute": 0.5, "refine": 0}}, 0),
+    "as it is pruned": ({"prune": {"compute": 0.5, "reconstruct": False}}, 0),
+    "narrower": ({"prune": {"hidden_size": 32}}, 0),
+    "single weights": ({"prune": {"sparse": {"sparsity": 0.5}}}, 0),
+    "before distillation": (
+        {"prune": {"compute": 0.5}, "distil": {"losses": {"sentence_mse": 1.0}, "texts": ["wikitext2"]}},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFINED)
+def test_an_embedding_is_refined_unless_something_else_follows(case: str, tmp_path: Path) -> None:
+    sections, updates = REFINED[case]
+    parsed, file = recipes.read_recipe(str(recipe_file(tmp_path, **sections)))
+    unpruned = student.at("bundled:all-MiniLM-L6-v2", file)
+    work = stage.PRUNE.work(Context(parsed, file, unpruned))
+    assert work.arguments[2].refine == updates
+    assert work.trains == (updates > 0)
+    assert ("refine" in work.params) == (updates > 0)
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"prune": {"compute": 0.5, "refine": 5}, "task": "classification"}, "prune.refine is for embeddings"),
+        ({"prune": {"hidden_size": 32, "refine": 5}}, "prune.hidden_size makes embeddings narrower"),
+        ({"prune": {"sparse": {"sparsity": 0.5}, "refine": 5}}, "none of .prune. makes one"),
+    ],
+)
+def test_updates_that_bring_nothing_back_are_refused(sections: dict[str, Any], words: str, tmp_path: Path) -> None:
+    parsed, file = recipes.read_recipe(str(recipe_file(tmp_path, **sections)))
+    unpruned = student.at("bundled:all-MiniLM-L6-v2", file)
+    with pytest.raises(RecipeError, match=words):
+        stage.PRUNE.check(Context(parsed, file, unpruned), unpruned)
 
 
 def test_too_few_texts_are_refused(randomised: Students, tmp_path: Path) -> None:

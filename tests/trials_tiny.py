@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import compression_page, trials_command
 from benchmarks.trials import Bound, Row, Table
 
-_PRUNE = {"compute": 0.6, "calibration_texts": 48, "max_length": 32}
+_PRUNE = {"compute": 0.6, "refine": 0, "calibration_texts": 48, "max_length": 32}
 _DISTIL = {
     "losses": {"sentence_mse": 1.0},
     "texts": ["../../../plain.txt"],

@@ -190,7 +190,8 @@ def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = BUILD, 
 def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = BUILD, as_json: AsJson = False) -> None:
     """Make the student smaller.
 
-    By the recipe's [train], [head], [start], [vocabulary], [prune], [factorise], [share] and [distil].
+    By the recipe's [train], [head], [start], [vocabulary], [prune], [factorise], [share],
+    [adapter], [distil] and [rotate].
     """
     _line(recipe, "compress", target=None, build=build, as_json=as_json, dry=dry_run)
 

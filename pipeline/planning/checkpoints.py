@@ -129,6 +129,8 @@ def recipe_sources(recipe: Recipe) -> list[str]:
     if distil is not None:
         named += [distil.teacher] if needs_teacher(distil) else []
         named += [distil.augment.model] if distil.augment else []
+    if recipe.adapter is not None:
+        named.append(recipe.adapter.into)
     return list(dict.fromkeys(place for place in named if place.startswith(RECIPE)))
 
 

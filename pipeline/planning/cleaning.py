@@ -19,7 +19,9 @@ from pipeline.schemes import BACKENDS, SCHEMES
 _LOGS = "logs"
 _SCHEME = f"(?:{'|'.join(map(re.escape, SCHEMES))})"
 _TARGET = f"(?:{'|'.join(BACKENDS)})-{_SCHEME}"
-_STAGES = "student|assemble|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
+_STAGES = (
+    "student|assemble|train|vocabulary|factorise|share|adapter|rotate|start|prune|head|distil|benchmark|report|compat"
+)
 _LOG = re.compile(
     rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|(quantize|train)-{_SCHEME}|"
     rf"(reference-[0-9]+|student|assemble)(-of-[a-z][a-z0-9_]*)?|{_STAGES})\.log"

@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
+from pipeline.recipe.fields import (
+    Fraction,
+    LabelledUpdates,
+    Length,
+    Names,
+    Natural,
+    Place,
+    Positive,
+    Section,
+    Sparse,
+    Updates,
+)
 from pipeline.recipe.losses import LOSSES, PRESETS, Head
 
 
@@ -69,6 +80,9 @@ class DistilSection(LabelledUpdates):
     @classmethod
     def _begin_with_preset(cls, values: Any) -> Any:
         """Take the settings of `preset = "distilbert"`, say, where none are given."""
+        if isinstance(values, Mapping) and values.get("space") is not None and not {"preset", "losses"} & values.keys():
+            # Source: LEAF (Vujanic and Rueckstiess 2025), whose loss is the distance of the two models' vectors.
+            return {**values, "losses": {"sentence_mse": 1.0}}
         if not isinstance(values, Mapping) or "preset" not in values:
             return values
         given = dict(values)
@@ -81,7 +95,10 @@ class DistilSection(LabelledUpdates):
     """The checkpoint that teaches: `unpruned`, the recipe's checkpoint before compression, or a source like
     `student.source`."""
     losses: Weights
-    """Losses and their weights; `pocketbert list` names the losses."""
+    """Losses and their weights; `pocketbert list` names the losses. With `space`, `sentence_mse` unless given."""
+    space: Literal["teacher"] | None = None
+    """`teacher`: the student's embeddings become the teacher's own, so that one index serves both. Where the widths
+    differ, the student gets a linear into the teacher's width. Unless given, a student's space is its own."""
     alpha: Fraction = 0.0
     """Weight of the loss on labels; the losses of distillation get 1 − alpha. 0 needs no labels."""
     temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE
@@ -212,6 +229,11 @@ class PruneSection(Section):
     """How heads and neurons are ranked: see `pipeline.compress.prune.importance`."""
     reconstruct: bool = True
     """Solve the remaining linears by least squares for the unpruned student's outputs: no labels, no training."""
+    refine: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Number of updates that bring an embedding back near the unpruned student's, without labels, on all texts of the
+    calibration set's sources (and `wikitext2` and `war-and-peace`, if none are named and the data folder has them);
+    fewer where they would be 20 passes. Unless given: 1000 for an embedding, and 0 for other tasks, before a
+    `[distil]`, and without `reconstruct`."""
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
     data folder; or datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own texts, and
@@ -307,3 +329,44 @@ class ShareSection(Section):
     start: Literal["average", "first", "middle"] = "average"
     """Initial parameters of a group: the mean of its layers, after their heads and neurons are matched, or those of one
     layer."""
+
+
+class AdapterSection(Section):
+    """A linear map that brings the student's vectors into an older model's space, so that its stored vectors stay.
+
+    It is solved on unlabelled texts that both models read, and becomes a part of the student's head.
+    """
+
+    into: Place
+    """The older model, named like `student.source`. It is not converted."""
+    kind: Literal["ridge", "orthogonal"] = "ridge"
+    """`ridge`: any affine map, by least squares with a ridge penalty that held-out texts choose. `orthogonal`: a
+    rotation, which leaves the student's own cosines as they are and comes less near."""
+    texts: Names
+    """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
+    datasets, whose training texts are taken. Texts like those of the index, thousands of them."""
+    max_texts: Natural = 10_000
+    """Largest number of texts; if there are more, a fixed sample is taken. A quarter is held out for the metrics."""
+    max_length: Length = 128
+    """Number of tokens to which texts are truncated."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""
+
+
+class RotateSection(Section):
+    """An orthogonal map that turns an embedding so that its first numbers say most, without training.
+
+    Cosines of whole embeddings stay what they are.
+    """
+
+    width: Natural | None = None
+    """How many of the first numbers are kept; all unless given, for an app or an index to cut."""
+    texts: Names | None = None
+    """Calibration texts, named as in `adapter.texts`. Unless given: the package's own texts, and STS-B's sentences if
+    `POCKETBERT_DATA` has them."""
+    max_texts: Natural = 4096
+    """Largest number of texts; if there are more, a fixed sample is taken."""
+    max_length: Length = 128
+    """Number of tokens to which texts are truncated."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""

@@ -51,7 +51,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
 
 
-_CAME_LATER = ("dropout", "sparse", "labels", "metric")
+_CAME_LATER = ("dropout", "sparse", "labels", "metric", "space")
 
 
 class Updates(Section):

@@ -105,7 +105,7 @@ LOSSES: dict[str, Loss] = {
         version=2,
     ),
     "sentence_mse": Loss(
-        "squared error of sentence embeddings; needs equal hidden sizes",
+        "squared error of sentence embeddings; needs equal widths, or space = 'teacher'",
         "rows",
         ("sentence",),
         "row",
@@ -113,7 +113,7 @@ LOSSES: dict[str, Loss] = {
         ("task",),
     ),
     "sentence_cosine": Loss(
-        "direction of sentence embeddings; needs equal hidden sizes",
+        "direction of sentence embeddings; needs equal widths, or space = 'teacher'",
         "rows",
         ("sentence",),
         "row",
@@ -132,8 +132,11 @@ LOSSES: dict[str, Loss] = {
 }
 WITHIN_UPDATE = ("similarity",)
 """Losses that compare the rows of an update with each other, so that it cannot be split."""
-EQUAL_HIDDEN_SIZES = ("cosine", "sentence_mse", "sentence_cosine")
+EQUAL_HIDDEN_SIZES = ("cosine",)
 """Losses without a projection, which need equal hidden sizes."""
+OF_VECTORS = ("sentence_mse", "sentence_cosine")
+"""Losses that compare embeddings number by number, which need equal widths, and put a student into its teacher's
+space."""
 HARD_LABELS = "labels"
 """Name of the loss on hard labels in a loss curve."""
 

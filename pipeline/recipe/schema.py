@@ -8,10 +8,12 @@ from pydantic_core import InitErrorDetails
 
 from pipeline import tasks
 from pipeline.recipe.compression import (
+    AdapterSection,
     DistilSection,
     FactoriseSection,
     HeadSection,
     PruneSection,
+    RotateSection,
     ShareSection,
     StartSection,
     VocabularySection,
@@ -309,7 +311,9 @@ class Recipe(Section):
     prune: PruneSection | None = None
     factorise: FactoriseSection | None = None
     share: ShareSection | None = None
+    adapter: AdapterSection | None = None
     distil: DistilSection | None = None
+    rotate: RotateSection | None = None
     quantize: QuantizeSection | None = None
     thresholds: ThresholdsSection | None = None
     heads: dict[HeadName, OtherHeadSection] = Field(default_factory=dict)
@@ -330,7 +334,9 @@ class Recipe(Section):
         source = StudentSection(source=head.checkpoint, random_weights=self.student.random_weights, **said)
         verify = VerifySection(datasets=head.datasets, gates=head.gates)
         changed = {"task": head.task, "student": source, "verify": verify, "heads": {}, "beside": {}}
-        return self.model_copy(update=changed | {"quantize": None, "thresholds": None})
+        # Of the student alone, like its calibration and its thresholds.
+        own = dict.fromkeys(("quantize", "thresholds", "adapter", "rotate"))
+        return self.model_copy(update=changed | own)
 
     def lengths(self, backend: str) -> tuple[int, ...]:
         """Return the sequence lengths of a format's files, ascending."""

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import architectures, tasks
+from pipeline.architectures.architecture import Architecture
 from pipeline.checkpoint import sentences
 from pipeline.checkpoint.source import TOKENIZER_FILES, Source
 from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.heads import sentence
 from pipeline.heads.labels import activation_of
-from pipeline.heads.sentence import DEFAULT
+from pipeline.heads.sentence import DEFAULT, SentenceHead
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden, library, thresholds, vectors
 from pipeline.student.outputs import check_names, label_names
@@ -71,12 +72,8 @@ def make(
         sentences.fold(source_folder, out)
     model = _load(out, task, source_folder)
     head = DEFAULT if task.uses_head else sentence.settings(model)
-    tokenizer = tokenizers.load_tokenizer(source_folder)
-    if head.lower_case:
-        tokenizer = tokenizers.lower_cased(tokenizer)
     architecture = architectures.get(model.config.model_type)
-    if not architecture.special_tokens:
-        tokenizer = tokenizers.without_special_tokens(tokenizer)
+    tokenizer = tokenizer_of(source_folder, head, architecture)
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
     if "token_type_ids" in architecture.inputs:
         tokenizers.check_types(tokenizer, source_folder, type_vocab_size=model.config.type_vocab_size)
@@ -107,6 +104,14 @@ def make(
         "layers": int(model.config.num_hidden_layers),
         "hidden_size": int(model.config.hidden_size),
     }
+
+
+def tokenizer_of(source_folder: Path, head: SentenceHead, architecture: Architecture) -> Any:
+    """Return a checkpoint's tokenizer as a student has it: what its head and its encoder ask of it is part of it."""
+    tokenizer = tokenizers.load_tokenizer(source_folder)
+    if head.lower_case:
+        tokenizer = tokenizers.lower_cased(tokenizer)
+    return tokenizer if architecture.special_tokens else tokenizers.without_special_tokens(tokenizer)
 
 
 def _load(folder: Path, task: Task, source_folder: Path) -> Any:

@@ -41,11 +41,7 @@ def contract(model: Any, folder: Path, head: SentenceHead) -> Vectors:
         head: what follows its encoder.
     """
     width = head.width(int(model.config.hidden_size))
-    own = space_id(
-        ((name, tensor.detach().numpy()) for name, tensor in model.named_parameters()),
-        (folder / "tokenizer.json").read_bytes(),
-        head.model_dump_json(include={"pooling", "steps", "lower_case"}),
-    )
+    own = own_space(model, (folder / "tokenizer.json").read_bytes(), head)
     return Vectors(
         space=declared_space(read_json(folder / "config.json")) or own,
         width=width,
@@ -53,6 +49,15 @@ def contract(model: Any, folder: Path, head: SentenceHead) -> Vectors:
         similarity=head.similarity,
         widths=(width, *(one for one in head.widths if one < width)),
         scales=int8_scales(_embeddings(model, folder, head)),
+    )
+
+
+def own_space(model: Any, tokenizer: bytes, head: SentenceHead) -> str:
+    """Return the id of a student's own vector space; see `space_id`."""
+    return space_id(
+        ((name, tensor.detach().numpy()) for name, tensor in model.named_parameters()),
+        tokenizer,
+        head.model_dump_json(include={"pooling", "steps", "lower_case"}),
     )
 
 

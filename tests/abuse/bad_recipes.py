@@ -20,6 +20,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "start": {"kind": "random"},
     "prune": {"compute": 0.5},
     "factorise": {"embedding": {"rank": 8}},
+    "adapter": {"into": "bundled:all-MiniLM-L6-v2", "texts": ["stsb"]},
     "distil": {"losses": {"sentence_mse": 1.0}, "dataset": "stsb"},
     "targets.FORMAT": {"schemes": ["fp32"]},
     "targets.coreml": {"schemes": ["fp32"]},

@@ -12,9 +12,10 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.distil.masked_lm import check_enough_text
 from pipeline.compress.prune.structure import layer_sequence
 from pipeline.errors import RecipeError, StudentError
+from pipeline.heads import sentence
 from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.recipe.fields import Updates
-from pipeline.recipe.losses import EQUAL_HIDDEN_SIZES, LOSSES, WITHIN_UPDATE
+from pipeline.recipe.losses import EQUAL_HIDDEN_SIZES, LOSSES, OF_VECTORS, WITHIN_UPDATE
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 from pipeline.train.checks import check_precision, class_of, has_head, has_masked_lm_head
@@ -127,6 +128,11 @@ def _check_losses(section: DistilSection, task: Task) -> None:
     if section.temperature not in (1.0, DEFAULT_TEMPERATURE) and "soft_targets" not in section.losses:
         raise RecipeError(
             f"distil.temperature = {section.temperature:g} is for losses.soft_targets, which is not in distil.losses."
+        )
+    if section.space is not None and not any(name in section.losses for name in OF_VECTORS):
+        raise RecipeError(
+            "distil.space = 'teacher' is for embeddings that become the teacher's, and none of distil.losses compares "
+            f"them number by number; those that do: {', '.join(OF_VECTORS)}."
         )
     _check_passes(section, "distil")
     if section.alpha == 1:
@@ -276,6 +282,13 @@ def check_models(section: DistilSection, student: Any, teacher: Any) -> tuple[in
             raise RecipeError(
                 f"distil.losses.{name} needs equal hidden sizes; the student has {mine} and the teacher {theirs}. "
                 "losses.hidden, relations and similarity need none."
+            )
+    widths = [sentence.settings(one).width(sentence.hidden_size(one.config)) for one in (student, teacher)]
+    for name in OF_VECTORS:
+        if name in section.losses and widths[0] != widths[1]:
+            raise RecipeError(
+                f"distil.losses.{name} needs embeddings of one width; the student's have {widths[0]} numbers and the "
+                f"teacher's {widths[1]}. Set distil.space = 'teacher', or use losses.similarity."
             )
     _check_logits(section, student.config, teacher.config)
     if any("projections" in LOSSES[name].outputs for name in section.losses):

@@ -7,18 +7,22 @@ from typing import Any
 import torch
 
 from pipeline import architectures, tasks
-from pipeline.checkpoint import shapes
+from pipeline.checkpoint import sentences, shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source, inspect_folder
-from pipeline.compress.distil.dataset import DistilData, head_labels
-from pipeline.data.datasets import Dataset
+from pipeline.compress.distil.dataset import DistilData, head_labels, training_texts
+from pipeline.compress.space import adapter, embedding, fitting
+from pipeline.data.datasets import Dataset, sample
 from pipeline.errors import StudentError
+from pipeline.heads import sentence
 from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
 from pipeline.train.checks import has_head, has_masked_lm_head
 from pipeline.train.model import LoadSpec, load_model
 
 _MASKED_LM_CLASS = "AutoModelForMaskedLM"
+_TEXTS_OF_LINEAR = 1024
+"""Training texts on which a new linear is fitted before it is trained."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def load_student(job: DistilJob) -> tuple[Any, list[str], tuple[str, ...]]:
     """Load the student of a job; see `begin_student`."""
     teacher = read_folder(job.teacher) if job.teacher else None
     model, new, labels = begin_student(job.source, teacher, job.task, job.section, job.data.dataset)
+    if any(name.startswith(sentence.NAME) for name in new):
+        _fit_linear(model, job)
     if job.only_head:
         # The embedding table, to which the head is tied, belongs to the encoder.
         model.base_model.requires_grad_(False)
@@ -88,7 +94,38 @@ def begin_student(
         config["num_labels"] = task.most_labels
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
     spec = LoadSpec(checkpoint, task.auto_class, keeps_head, section.seed, labels, config, options)
-    return *load_model(spec), labels
+    model, new = load_model(spec)
+    if section.space is not None and teacher is not None:
+        new = sorted([*new, *_put_linear(model, teacher)])
+    return model, new, labels
+
+
+def _put_linear(model: Any, teacher: Source) -> list[str]:
+    """Give a student a linear into its teacher's vectors, uninitialised, if they have another width or length.
+
+    Returns:
+        The names of its tensors; none where there was no need.
+    """
+    before = {name for name, _ in model.named_parameters()}
+    mine, theirs = sentence.settings(model), sentences.settings_of(teacher.folder, teacher.config.get(sentence.NAME))
+    width = theirs.width(int(teacher.config.get("hidden_size") or teacher.config["dim"]))
+    if mine.width(sentence.hidden_size(model.config)) == width and mine.normalizes == theirs.normalizes:
+        return []
+    adapter.put(model, theirs, width, "ridge")
+    return [name for name, _ in model.named_parameters() if name not in before]
+
+
+def _fit_linear(model: Any, job: DistilJob) -> None:
+    """Fit the student's new linear by least squares on some of the training texts: a start that is not random."""
+    assert job.teacher
+    rows = sample(training_texts(job.section, job.task, job.data), _TEXTS_OF_LINEAR, seed=job.section.seed)
+    texts, length = [row.first for row in rows], job.section.max_length
+    inputs, targets = (
+        embedding.vectors(load_checkpoint(folder, job.task), folder, texts, length, about, prompted=False)
+        for folder, about in ((job.source, "the student's linear"), (job.teacher, "the teacher's vectors"))
+    )
+    ridge = fitting.best_ridge(inputs, targets, fitting.every_fourth(len(texts)))
+    embedding.set_linear(adapter.linear_of(model), fitting.least_squares(inputs, targets, ridge=ridge))
 
 
 def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) -> Any:

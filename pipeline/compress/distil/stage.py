@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import tasks
 from pipeline.artifact import digest_of
+from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.distil import checks
@@ -15,6 +16,7 @@ from pipeline.execution.worker import tell
 from pipeline.recipe.compression import UNPRUNED, DistilSection, HeadSection
 from pipeline.recipe.losses import loss_versions
 from pipeline.train.job import DevScore, FrozenRecord, LossPoint
+from pipeline.vectors.contract import declared_space
 
 if TYPE_CHECKING:
     from pipeline.compress.distil.models import DistilJob
@@ -191,7 +193,22 @@ def distil(job: "DistilJob", told: Callable[[str, float], None] | None = None) -
         zeros = zeros_in_training(objective.model.student, job.section.sparse)
         finished = loop.run(objective, plan, accelerator, told, zeros)
         record = _record(job, objective, finished, accelerator, before)
-        return objective.model.student.cpu().eval(), record
+        trained = objective.model.student.cpu().eval()
+        _declare_space(trained, job)
+        return trained, record
+
+
+def _declare_space(model: Any, job: "DistilJob") -> None:
+    """Say in the student's config whose space it was taught; what it said before holds only if the teacher says so."""
+    from pipeline.compress.space import embedding
+
+    if job.teacher is None:
+        return
+    said = declared_space(read_json(job.source / "config.json"))
+    if job.section.space is not None:
+        embedding.declare_space(model, embedding.space_of(job.teacher))
+    elif said is not None and said != embedding.space_of(job.teacher):
+        embedding.declare_space(model, None)
 
 
 def _record(job: "DistilJob", objective: Any, finished: Any, accelerator: Any, before: float | None) -> DistilRecord:
