@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compatibility compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -57,8 +57,8 @@ report: ready  ## write build/RECIPE/report/
 ship: ready  ## copy the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
 
-demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven)
-	@$(POCKETBERT) demo
+demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven); INDEX=TEXT gives their search an index
+	@$(POCKETBERT) demo $(if $(INDEX),--index $(INDEX))
 
 push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
@@ -137,6 +137,9 @@ foreign: ready  ## files of other tools, right and with a mistake: what verify -
 
 schemes: ready  ## the bundled student in every scheme that rounds, timed in one run; writes benchmarks/SCHEMES.md (4 hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.schemes
+
+compatibility: ready  ## which files of a student may share an index; writes benchmarks/COMPATIBILITY.md (two hours, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.compatibility
 
 pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run
 	@.venv/bin/python -m benchmarks.pruned_speed minilm minilm-half

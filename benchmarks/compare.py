@@ -35,7 +35,7 @@ from pipeline.errors import EXIT_DONE, InputError, PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe.schema import Recipe
 
 _PASSED = (BASE, "DistilBERT")

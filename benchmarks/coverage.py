@@ -27,8 +27,8 @@ from pipeline.convert.stage import Target, targets
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
 from pipeline.planning.draft import draft
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.verify import stage as verify
 

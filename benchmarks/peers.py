@@ -35,7 +35,7 @@ from pipeline.data.datasets import DATASETS
 from pipeline.errors import EXIT_DONE, InputError, PipelineError, ToolchainError
 from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.planning.run import run as make
 from pipeline.recipe import loading
 from pipeline.recipe.schema import BenchmarkSection, Recipe, TargetSection

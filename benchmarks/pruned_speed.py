@@ -24,7 +24,7 @@ from pipeline.convert.stage import Target, targets
 from pipeline.convert.targets import finished_model
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe import loading as recipes
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.text.bundled import everyday_sentences

@@ -1,15 +1,14 @@
 """`python -m benchmarks.search`: what an index of a book costs, and what each engine and storage finds of it.
 
-The book is cut into windows of 60 words, which a converted model embeds once through `pocketbert index`; memory is read
-after each batch. Every engine and storage is then filled with the same vectors, and asked pieces of the book that lie
-across the windows. Recall is against the exact search over float32: what a storage or a graph loses, not how good the
-model is.
+The book is cut into windows of 60 words (`--words`), which a converted model embeds once through `pocketbert index`;
+memory is read after each batch. Every engine and storage is then filled with the same vectors, and asked pieces of the
+book that lie across the windows. Recall is against the exact search over float32: what a storage or a graph loses, not
+how good the model is.
 """
 
 import argparse
 import json
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pipeline.data.datasets import DATA_VARIABLE
 from pipeline.planning import places
 from pipeline.search import about as abouts
 from pipeline.search import embedding, indexing, sqlite
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Hit, Passage
@@ -32,9 +31,10 @@ from pipeline.search.hnsw import GraphIndex
 from pipeline.search.indexing import Engine, Index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.search.texts import Source
+from pipeline.vectors.storage import StorageName
 
 BOOK = "lm/war-and-peace.txt"
-_WORDS, _QUESTION_WORDS = 60, 12
+_QUESTION_WORDS = 12
 _TOP = 10
 _BATCH = 256
 _ENGINES: dict[Engine, Callable[[Path, About], Index]] = {
@@ -43,7 +43,7 @@ _ENGINES: dict[Engine, Callable[[Path, About], Index]] = {
     "sqlite": lambda folder, about: SqliteIndex.create(folder, about, "sqlite"),
     "sqlite-vec": lambda folder, about: SqliteIndex.create(folder, about, "sqlite-vec"),
 }
-_CASES: tuple[tuple[Engine, Storage], ...] = (
+_CASES: tuple[tuple[Engine, StorageName], ...] = (
     ("flat", "float32"),
     ("flat", "float16"),
     ("flat", "int8"),
@@ -63,12 +63,21 @@ class Embedding:
     """What the indexing through the model took."""
 
     passages: int
+    words: int
+    """Of a passage."""
     seconds: float
     per_second: float
     first_mb: float
     """Resident memory of this process and its worker after the first tenth."""
     last_mb: float
     peak_mb: float
+
+    def __str__(self) -> str:
+        """Return it as a line; of an index that was there already nothing was measured."""
+        return (
+            f"{self.passages:,} passages of {self.words} words: {self.seconds:.0f} s, {self.per_second:.0f} a second; "
+            f"memory {self.first_mb:.0f} MB after a tenth, {self.last_mb:.0f} at the end, {self.peak_mb:.0f} at most"
+        )
 
 
 @dataclass(frozen=True)
@@ -86,13 +95,20 @@ class Row:
     """Mean share of the ten passages that the exact search over float32 finds."""
     recall_at_1: float
 
+    def __str__(self) -> str:
+        """Return it as a line of the table."""
+        return (
+            f"{self.engine:11}{self.storage:9}{self.fill_seconds:8.1f}{self.megabytes:8.2f}{self.search_ms:8.2f}"
+            f"{self.recall:11.4f}{self.recall_at_1:8.4f}"
+        )
+
 
 def _memory_mb() -> float:
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return sum(process.memory_info().rss for process in processes) / 1e6
 
 
-def embed(text: Path, place: Path, model: Embedder) -> Embedding:
+def embed(source: Source, place: Path, model: Embedder) -> Embedding:
     """Index the windows through the model, in float32."""
     seen: list[tuple[float, float]] = []
 
@@ -101,18 +117,20 @@ def embed(text: Path, place: Path, model: Embedder) -> Embedding:
         if not len(seen) % 64:
             print(f"  {what}", flush=True)
 
-    request = indexing.Request(Source([text], window=_WORDS), place, "flat", "float32")
+    request = indexing.Request(source, place, "flat", "float32")
     made = indexing.run(request, model, tell)
     first = next(memory for fraction, memory in seen if fraction >= 0.1)
     peak = max(memory for _, memory in seen)
-    return Embedding(made.added, made.seconds, round(made.added / made.seconds, 1), first, seen[-1][1], peak)
+    return Embedding(
+        made.added, source.window or 0, made.seconds, round(made.added / made.seconds, 1), first, seen[-1][1], peak
+    )
 
 
-def questions(text: Path, count: int) -> list[str]:
+def questions(text: Path, words_each: int, count: int) -> list[str]:
     """Return pieces of the book, evenly spread, that begin in the middle of a window."""
     words = text.read_text(encoding="utf-8").split()
-    step = max(_WORDS, len(words) // count // _WORDS * _WORDS)
-    begins = range(_WORDS - _QUESTION_WORDS // 2, len(words) - _QUESTION_WORDS, step)
+    step = max(1, len(words) // count // words_each) * words_each
+    begins = range(max(0, words_each - _QUESTION_WORDS // 2), len(words) - _QUESTION_WORDS, step)
     return [" ".join(words[begin : begin + _QUESTION_WORDS]) for begin in begins][:count]
 
 
@@ -158,12 +176,12 @@ def ask(index: Index, asked: Floats) -> tuple[list[list[str]], list[float]]:
     return found, times
 
 
-def rows(model: Embedder, text: Path, place: Path, asked: Floats) -> Iterator[Row]:
+def rows(model: Embedder, source: Source, place: Path, asked: Floats) -> Iterator[Row]:
     """Measure every engine and storage on the vectors of a float32 index."""
     with FlatIndex.open(place) as index:
         vectors = np.array(index.codes())
         exact, _ = ask(index, asked)
-    passages = list(Source([text], window=_WORDS))
+    passages = list(source)
     for engine, storage in _CASES:
         if engine == "sqlite-vec" and not sqlite.can_load_extensions():
             print("sqlite-vec not run: this Python's sqlite3 loads no extensions")
@@ -178,41 +196,35 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=Path("minilm/litert-int8_dynamic"))
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
-    parser.add_argument("--windows", type=int, default=10_000, help="most passages of 60 words")
+    parser.add_argument("--windows", type=int, default=10_000, help="most passages")
+    parser.add_argument("--words", type=int, default=60, help="words of a passage")
     parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep the index there, and continue it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     if not options.text and DATA_VARIABLE not in os.environ:
         parser.error(f"give --text FILE, or set {DATA_VARIABLE} to the folder that has {BOOK}.")
     book = options.text or Path(os.environ[DATA_VARIABLE], BOOK)
-    work = Path(tempfile.mkdtemp(prefix="pocketbert-search-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="pocketbert-search-") as folder:
+        work = options.work or Path(folder)
+        work.mkdir(parents=True, exist_ok=True)
         text = work / book.name
-        words = book.read_text(encoding="utf-8").split()[: options.windows * _WORDS]
+        words = book.read_text(encoding="utf-8").split()[: options.windows * options.words]
         text.write_text(" ".join(words), encoding="utf-8")
+        source = Source([text], window=options.words)
         with embedding.opened(places.model(options.model, options.build)) as model:
-            embedded = embed(text, work / "index", model)
-            print(
-                f"{embedded.passages:,} passages of {_WORDS} words by {model.made_by}: {embedded.seconds:.0f} s, "
-                f"{embedded.per_second:.0f} a second; memory {embedded.first_mb:.0f} MB after a tenth, "
-                f"{embedded.last_mb:.0f} MB at the end, {embedded.peak_mb:.0f} MB at most"
-            )
-            asked, _ = model.embed(questions(text, options.questions), model.prompts.of_queries)
+            embedded = embed(source, work / "index", model)
+            print(embedded)
+            asked, _ = model.embed(questions(text, options.words, options.questions), model.prompts.of_queries)
             print(f"{len(asked)} questions of {_QUESTION_WORDS} words")
-            print(f"{'engine':11}{'storage':9}{'fill s':>8}{'MB':>8}{'ms':>8}{'recall@10':>11}{'@1':>8}")
             table = []
-            for row in rows(model, text, work / "index", asked):
+            print(f"{'engine':11}{'storage':9}{'fill s':>8}{'MB':>8}{'ms':>8}{'recall@10':>11}{'@1':>8}")
+            for row in rows(model, source, work / "index", asked):
                 table.append(row)
-                print(
-                    f"{row.engine:11}{row.storage:9}{row.fill_seconds:8.1f}{row.megabytes:8.2f}{row.search_ms:8.2f}"
-                    f"{row.recall:11.4f}{row.recall_at_1:8.4f}",
-                    flush=True,
-                )
+                print(row, flush=True)
         if options.json:
             record = {"embedding": asdict(embedded), "rows": [asdict(row) for row in table]}
             options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    finally:
-        shutil.rmtree(work)
     return 0
 
 

@@ -24,8 +24,10 @@ from pipeline.execution.local import Local
 from pipeline.execution.node import versions
 from pipeline.metrics import scoring
 from pipeline.planning import run as running
-from pipeline.planning.build import Request, build, reference_node
+from pipeline.planning.build import build
 from pipeline.planning.checkpoints import StageName
+from pipeline.planning.request import Request
+from pipeline.planning.students import reference_node
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.verify import stage as verify

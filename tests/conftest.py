@@ -37,8 +37,8 @@ from pipeline.devices import host
 from pipeline.execution import pace
 from pipeline.planning import checkpoints
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
 from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, StageName
+from pipeline.planning.request import Request
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent

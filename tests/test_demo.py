@@ -44,6 +44,27 @@ def test_one_backend_of_one_recipe(models: TinyLine, tmp_path: Path, command_her
     assert "MB of models, beside the app itself" in outcome.stdout
 
 
+def test_texts_become_an_index_beside_the_models_of_both_apps(models: TinyLine, tmp_path: Path, command_here) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("the tomatoes were planted in may and picked in august " * 5, encoding="utf-8")
+    chosen = ("--only", models.recipe, "--backend", "executorch", "--build", models.build, "--into", tmp_path / "into")
+    outcome: Outcome = command_here("demo", *chosen, "--index", notes, "--window", "10", "--json")
+    assert outcome.rc == 0, outcome.stdout + outcome.stderr
+    made = outcome.document["index"]
+    assert made["passages"] == 5
+    for place in (apps.ANDROID, apps.IOS):
+        index = tmp_path / "into" / place / "index"
+        assert json.loads((index / "index.json").read_text())["space"] == made["about"]["space"]
+        assert json.loads((index / "state.json").read_text())["rows"] == 5
+        assert not (index / "lock").exists()
+    again: Outcome = command_here("demo", *chosen, "--index", notes, "--window", "10")
+    assert "5 passages in both apps" in again.stdout
+    (tmp_path / "into" / apps.IOS / "index" / "index.json").unlink()
+    refused: Outcome = command_here("demo", *chosen, "--index", notes, "--window", "10")
+    assert refused.rc == 2
+    assert "is no search index; move it away" in refused.stderr
+
+
 def test_a_dry_run_makes_nothing(models: TinyLine, tmp_path: Path, command_here) -> None:
     before = sorted(models.build.rglob("*"))
     outcome: Outcome = command_here("demo", "--dry-run", "--build", models.build, "--into", tmp_path / "into")

@@ -32,7 +32,8 @@ from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.planning import cleaning
 from pipeline.planning import run as running
-from pipeline.planning.build import Request, build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.student import reference
 

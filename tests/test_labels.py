@@ -19,7 +19,8 @@ from pipeline.data import files
 from pipeline.data.datasets import Columns, Dataset
 from pipeline.errors import ArtifactError, InputError, RecipeError
 from pipeline.formats import signature
-from pipeline.planning import build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.schemes import Gates
 from pipeline.student import reference, thresholds
@@ -191,7 +192,7 @@ def test_thresholds_are_part_of_the_student_s_key(tiny_student: Callable[..., Pa
         labelled(tmp_path, rows=rows)
         path = recipe_file(tmp_path, task=TASK, student=source, **sections)
         parsed, file = loading.read_recipe(str(path))
-        graph = build.build(build.Request(parsed, file, "student", []))
+        graph = build(Request(parsed, file, "student", []))
         (node,) = (node for node in graph.nodes.values() if node.name == "student")
         found.append(json.dumps(node.params, sort_keys=True))
     assert len(set(found)) == 3

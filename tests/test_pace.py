@@ -16,7 +16,8 @@ from pipeline.execution import executor
 from pipeline.execution.node import Estimate, Graph, Node, Scratch
 from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
-from pipeline.planning.build import Request, build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 
 

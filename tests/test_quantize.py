@@ -29,7 +29,8 @@ from pipeline.checkpoint.weights import GAINS, WEIGHTS
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.formats.litert.container import kinds_of, read_model, tensors_of
-from pipeline.planning.build import Request, build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.quantize import checkpoint as quantised_record
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize

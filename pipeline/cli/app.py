@@ -81,7 +81,7 @@ def _line(
     """Run, or plan, the stages of a recipe up to one of them; print what happened and leave with the exit code."""
     from pipeline.planning import places
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
 
     parsed, file = places.recipe(recipe, build)
     request = Request(parsed, file, until, choose_targets(parsed, target or []), device, thorough)

@@ -1,7 +1,7 @@
 """`pocketbert compatible`: may the vectors of an old model, or of an index, stay where a new model asks?"""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,15 @@ from rich.table import Table
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder
+from pipeline.cli.progress import Progress
 from pipeline.cli.texts import plain, shortened
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_WITH_LOSS
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_WITH_LOSS, InputError
+from pipeline.schemes import PoolingMode
 
 if TYPE_CHECKING:
-    from pipeline.search.compatibility import Comparison
+    from contextlib import AbstractContextManager
+
+    from pipeline.search.compatibility import Comparison, Model
 
 _CODES = {"same_space": EXIT_DONE, "usable_with_loss": EXIT_WITH_LOSS, "re_index": EXIT_GATE_FAILED}
 _COLOURS = {"same_space": "green", "usable_with_loss": "yellow", "re_index": "red"}
@@ -26,6 +30,14 @@ _COLOURS = {"same_space": "green", "usable_with_loss": "yellow", "re_index": "re
 def compatible(
     old: Annotated[Path, typer.Argument(help="A converted embedding model, RECIPE/TARGET, or the folder of an index.")],
     new: Annotated[Path, typer.Argument(help="The model that is to ask: its folder, or RECIPE/TARGET.")],
+    old_against: Annotated[
+        str | None,
+        typer.Option(help="Checkpoint of OLD, if another tool made that file: tokenizer and prompts."),
+    ] = None,
+    new_against: Annotated[str | None, typer.Option(help="The same for NEW.")] = None,
+    pooling: Annotated[
+        PoolingMode | None, typer.Option(help="Pooling of such a checkpoint that is a bare encoder.")
+    ] = None,
     retrieval: Annotated[
         list[str] | None,
         typer.Option(help="Collection to search, or a folder laid out like BEIR's; all that are at hand unless given."),
@@ -34,35 +46,70 @@ def compatible(
     build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether vectors of an old model may stay in an index when a new model asks.
+    """Tell whether an index may stay when another model asks it.
 
     Exit code 0: the same space. 4: usable with loss. 1: index again.
     """
-    found = _compared(old, new, retrieval or (), build, threads)
+    with Progress(quiet=as_json) as progress:
+        old_side = _Side(old, old_against, pooling, threads, build, progress)
+        new_side = _Side(new, new_against, pooling, threads, build, progress)
+        found = _compared(old_side, new_side, retrieval or ())
     code = _CODES[found.verdict]
     document: dict[str, Any] = dataclasses.asdict(found)
     documents.show(as_json, document, partial(_print, found), code)
     raise typer.Exit(code)
 
 
-def _compared(old: Path, new: Path, names: "list[str] | tuple[()]", build: Path, threads: int) -> "Comparison":
-    from pipeline.planning import places
+@dataclasses.dataclass(frozen=True)
+class _Side:
+    """What one of the two arguments names."""
+
+    place: Path
+    against: str | None
+    pooling: PoolingMode | None
+    threads: int
+    build: Path
+    progress: Progress
+
+    def index(self) -> Path | None:
+        """Return the folder of the index that is named, or None where a model is."""
+        from pipeline.planning import places
+        from pipeline.search.about import ABOUT
+
+        place = places.below(self.place, self.build)
+        return place if (place / ABOUT).is_file() else None
+
+    def opened(self) -> "AbstractContextManager[Model]":
+        """Open the model that is named."""
+        from pipeline.foreign import embedding as of_other_tools
+        from pipeline.planning import places
+        from pipeline.search import embedding
+
+        if self.against is not None:
+            return of_other_tools.opened(self.place, self.against, self.progress.note, pooling=self.pooling)
+        return embedding.opened(places.model(self.place, self.build), threads=self.threads)
+
+
+def _compared(old: _Side, new: _Side, names: Sequence[str]) -> "Comparison":
     from pipeline.search import compatibility, embedding
-    from pipeline.search.about import ABOUT
     from pipeline.search.indexing import open_index
     from pipeline.text.bundled import everyday_sentences
 
-    asking = places.model(new, build)
-    place = places.below(old, build)
-    if (place / ABOUT).is_file():
-        with open_index(place) as index, embedding.opened(asking, threads=threads) as model:
+    if (place := old.index()) is not None:
+        if names:
+            raise InputError(f"{old.place} is an index, which is compared by its own passages; leave --retrieval out.")
+        with open_index(place) as index, new.opened() as model:
+            if not isinstance(model, embedding.Embedder):
+                raise InputError(
+                    f"{new.place} was made by another tool, and nobody has said which widths and scales its vectors "
+                    "have. Compare it with the model that made the index."
+                )
             return compatibility.compare_with_index(index, model)
-    stored = places.model(old, build)
     chosen = compatibility.collections(names, Path("recipe.toml"))
     texts = everyday_sentences()
     sides = []
-    for folder in (stored, asking):
-        with embedding.opened(folder, threads=threads) as model:
+    for one in (old, new):
+        with one.opened() as model:
             sides.append(compatibility.of_model(model, texts, chosen))
     return compatibility.compare(sides[0], sides[1], texts, chosen)
 
@@ -83,6 +130,8 @@ def _rows(found: "Comparison") -> Iterator[tuple[str, str]]:
             "cosines",
             f"{found.mean_cosine:.4f} on average over {found.texts} texts, {found.worst_cosine:.4f} at worst",
         )
+    if found.old_truncated != found.new_truncated:
+        yield "truncated", f"{found.old_truncated} texts by the old model, {found.new_truncated} by the new one"
     for row in found.searched:
         again = "" if row.new is None else f"; after indexing again {row.new:.4f}"
         yield (
@@ -91,4 +140,4 @@ def _rows(found: "Comparison") -> Iterator[tuple[str, str]]:
             f"{row.old_at_1:.4f} → {row.across_at_1:.4f}; {row.queries} queries, {row.documents} documents",
         )
     for text, cosine in found.worst:
-        yield "worst text", f"cosine {cosine:.4f} on {shortened(text)!r}"
+        yield "worst text", f"cosine {cosine:.4f} on {shortened(text, most=80)!r}"

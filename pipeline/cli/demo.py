@@ -16,8 +16,11 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
+    from pipeline.search.indexing import Outcome
+    from pipeline.search.texts import Source
     from pipeline.ship.placing import ShippedModel
 
+_STEP = "index"
 MODELS: Mapping[str, str] = {
     "minilm": "semantic search",
     "sentiment-small": "sentiment, SMALL: it learned from the package's 120 reviews",
@@ -39,6 +42,8 @@ class _Demo:
     """Recipes that were not made, or targets that were not shipped, with the reason."""
     failed: bool = False
     """Whether a verdict is `failed`."""
+    index: "Outcome | None" = None
+    """The index for both apps' search, where texts were given."""
     app_bytes: dict[str, int] = field(default_factory=dict)
     """All models that lie in each app now, earlier ones included."""
 
@@ -51,6 +56,11 @@ def demo(
         list[str] | None, typer.Option("--backend", help="Only files of this format; may be repeated.")
     ] = None,
     into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
+    index: Annotated[
+        list[Path] | None,
+        typer.Option("--index", help="Texts for the apps' search, as `pocketbert index` takes them; may be repeated."),
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, help="Words of a passage into which those texts are cut.")] = 60,
     build: BuildFolder = BUILD,
     sign: Annotated[
         Path | None, typer.Option("--sign", help="Sign with this private key; verification is thorough then.")
@@ -61,6 +71,7 @@ def demo(
     """Make the demo apps' models from ready recipes, and ship them."""
     chosen = _chosen(only)
     _check_backends(backend)
+    source = _source(index, window) if index else None
     missing = {name: needs(name) for name in chosen}
     if not as_json:
         tables.say(_plan(missing))
@@ -74,6 +85,8 @@ def demo(
     with Progress(quiet=as_json) as progress:
         for name in (name for name in chosen if name not in found.left_out):
             _make(name, backend, build, into, sign, progress, found)
+        if source is not None:
+            _index(source, build, into, progress, found)
     found.app_bytes = {app: _bytes(into / place) for app, place in apps.PLACES.items()}
     code = EXIT_GATE_FAILED if found.failed else EXIT_DONE
     document |= {
@@ -82,9 +95,19 @@ def demo(
         ],
         "left_out": found.left_out,
         "app_bytes": found.app_bytes,
+        "index": found.index and documents.index_document(found.index),
     }
     documents.show(as_json, document, partial(_print, found), code)
     raise typer.Exit(code)
+
+
+def _source(texts: Sequence[Path], window: int) -> "Source":
+    """Return the texts of the index, which are read once to see that they can be."""
+    from pipeline.search.texts import Source
+
+    source = Source(texts, window=window)
+    _ = source.total
+    return source
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:
@@ -120,7 +143,7 @@ def _make(
     """Verify a recipe's smallest file of each format, and ship the files that passed."""
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
     from pipeline.recipe.loading import read_recipe
     from pipeline.ship import apps
 
@@ -143,6 +166,26 @@ def _make(
         found.shipped += shipped
 
 
+def _index(source: "Source", build: Path, into: Path, progress: Progress, found: _Demo) -> None:
+    """Make the index of the apps' search with the first embedding model that was shipped, and put it beside the models.
+
+    Files of one student share a vector space, so the index serves every format of that model in both apps.
+    """
+    from pipeline.search import embedding, indexing, placing
+    from pipeline.ship import apps
+
+    models = [one for one, _ in found.shipped if one.task == "embedding"]
+    if not models:
+        found.left_out["index"] = "no embedding model was shipped that could make it"
+        return
+    model = models[0]
+    request = indexing.Request(source, build / "index" / f"demo-{model.recipe}")
+    progress.started(_STEP)
+    with embedding.opened(build / model.recipe / model.target / "model") as embedder:
+        found.index = indexing.run(request, embedder, partial(progress.advanced, _STEP))
+    placing.place(request.place, [into / place for place in apps.PLACES.values()])
+
+
 def _bytes(root: Path) -> int:
     from pipeline.ship import placing
 
@@ -156,5 +199,8 @@ def _print(found: _Demo) -> None:
     tables.print_shipped(found.shipped)
     for name, reason in found.left_out.items():
         tables.say(f"left out: {name}: {reason}")
+    if found.index is not None:
+        made = found.index
+        tables.say(f"search: {made.passages:,} passages in both apps, {made.bytes / 1e6:.1f} MB each")
     for app, size in found.app_bytes.items():
         tables.say(f"{app}: {size / 1e6:.0f} MB of models, beside the app itself")

@@ -56,7 +56,7 @@ def gate(
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import places
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
     from pipeline.report import baseline as stored
     from pipeline.report.gate import compare
 

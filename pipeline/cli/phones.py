@@ -97,7 +97,7 @@ def benchmark(
     from pipeline.devices.table import find_device
     from pipeline.planning import places
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
     from pipeline.ship import phones
     from pipeline.text.bundled import everyday_sentences
 

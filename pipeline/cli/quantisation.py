@@ -119,7 +119,7 @@ def sensitivity(
     from pipeline.execution.worker import Worker
     from pipeline.planning import places
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
     from pipeline.quantize import sensitivity as studies
     from pipeline.schemes import SCHEMES
 

@@ -11,8 +11,8 @@ from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.cli.texts import shortened
-from pipeline.errors import InputError
-from pipeline.search.about import STORAGES, Storage
+from pipeline.search.indexing import ENGINES, Engine
+from pipeline.vectors.storage import STORAGES, StorageName
 
 if TYPE_CHECKING:
     from pipeline.search.asking import Found
@@ -32,10 +32,10 @@ def index(
         Path | None, typer.Option(help="Folder of the index; by default build/index/NAME, the name of the first TEXT.")
     ] = None,
     storage: Annotated[
-        Storage | None, typer.Option(help=f"How vectors are stored: {', '.join(STORAGES)}; int8 unless given.")
+        StorageName | None, typer.Option(help=f"How vectors are stored: {', '.join(STORAGES)}; int8 unless given.")
     ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Keep only this many first numbers of a vector.")] = None,
-    engine: Annotated[str | None, typer.Option(help="flat, usearch, sqlite or sqlite-vec; flat unless given.")] = None,
+    engine: Annotated[Engine | None, typer.Option(help=f"{', '.join(ENGINES)}; flat unless given.")] = None,
     text_column: Annotated[
         str | None, typer.Option("--text", help="Column with the text; 'text' unless given.")
     ] = None,
@@ -60,15 +60,14 @@ def index(
     from pipeline.search import embedding, indexing
     from pipeline.search.texts import Source
 
-    if engine is not None and engine not in indexing.ENGINES:
-        raise InputError(f"--engine {engine!r} does not exist; there are: {', '.join(indexing.ENGINES)}.")
     source = Source(text, text=text_column, id=id_column, window=window)
-    source.count()
-    place = out or build / "index" / (text[0].resolve().stem or "texts")
+    place = out or build / "index" / (text[0].resolve().name or "texts")
     request = indexing.Request(source, place, engine, storage, width, prompt, sync)
     folder = places.model(model, build)
     with Progress(quiet=as_json) as progress:
         progress.started(_STEP)
+        # Texts that cannot be read are refused before a runtime is opened, which takes seconds.
+        progress.advanced(_STEP, f"{source.total:,} passages", 0.0)
         with embedding.opened(folder, threads=threads) as embedder:
             outcome = indexing.run(request, embedder, partial(progress.advanced, _STEP))
     documents.show(as_json, documents.index_document(outcome), partial(_print_outcome, outcome))
@@ -106,7 +105,7 @@ def _print_outcome(outcome: "Outcome") -> None:
     tables.say(f"{said}, in {outcome.seconds:.1f} s")
     if outcome.truncated:
         tables.say(
-            f"{outcome.truncated:,} were longer than the file takes and were cut; --window makes passages of them"
+            f"{outcome.truncated:,} were longer than the file takes and were cut; a smaller --window makes more of them"
         )
     tables.say(
         f"{outcome.index}: {outcome.passages:,} passages, {outcome.engine}, {about.storage} × {about.width}, space "

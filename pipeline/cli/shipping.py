@@ -92,7 +92,7 @@ def push(
 def outdated(recipe: "Recipe", file: Path, targets: "list[Target]", build: Path, *, stale: bool) -> Mapping[str, str]:
     """Return the targets of other inputs than the recipe has now, which do not go out; none if `--stale` takes them."""
     from pipeline.planning import run as running
-    from pipeline.planning.build import Request
+    from pipeline.planning.request import Request
 
     return {} if stale else running.outdated(Request(recipe, file, "verify", targets), build)
 

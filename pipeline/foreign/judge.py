@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """The checkpoint as it was found, and what is done with it."""
 
     source: Source
@@ -71,9 +71,9 @@ def judge(request: Request, tell: Callable[[str], None]) -> Judgement:
         ArtifactError: the file is damaged.
         ToolchainError: its runtime is absent, or refuses it.
     """
-    _check(request.file)
-    known = _look_up(request, tell)
-    with _workers() as (checkpoint, log, scratch):
+    check(request.file)
+    known = look_up(request, tell)
+    with workers() as (checkpoint, log, scratch):
         facts = checkpoint.call(
             reference.open_checkpoint, known.source.folder, known.task.name, known.section, scratch, known.longest
         )
@@ -85,7 +85,7 @@ def judge(request: Request, tell: Callable[[str], None]) -> Judgement:
 
 
 @contextlib.contextmanager
-def _workers() -> Iterator[tuple[Worker, Path, Path]]:
+def workers() -> Iterator[tuple[Worker, Path, Path]]:
     """Start the worker of the checkpoint; yield it, a log for the file's, and an empty folder."""
     with (
         private_log() as log,
@@ -97,14 +97,19 @@ def _workers() -> Iterator[tuple[Worker, Path, Path]]:
         yield checkpoint, log, Path(scratch)
 
 
-def _check(file: Path) -> None:
+def check(file: Path) -> None:
+    """Refuse what is no file that can be judged.
+
+    Raises:
+        InputError: it is none.
+    """
     if file.suffix not in session.SUFFIXES:
         raise InputError(f"{file} is none of the files that can be judged: {', '.join(session.SUFFIXES)}.")
     if not file.exists() or (file.is_dir() and not (file / "Manifest.json").is_file()):
         raise InputError(f"{file} {no_file(file)}. Name the model file, or the package, itself.")
 
 
-def _look_up(request: Request, tell: Callable[[str], None]) -> _Known:
+def look_up(request: Request, tell: Callable[[str], None]) -> Known:
     """Find the checkpoint, and choose its task and head as `init` does."""
     if request.task is not None:
         tasks.get(request.task)
@@ -120,11 +125,11 @@ def _look_up(request: Request, tell: Callable[[str], None]) -> _Known:
     check_pooling(summary, task, request.pooling)
     trained = summary.trained_length if not task.uses_head else None
     longest = min(source.max_length, trained or source.max_length)
-    return _Known(source, summary, task, why, StudentSection(source=place, pooling=request.pooling), longest)
+    return Known(source, summary, task, why, StudentSection(source=place, pooling=request.pooling), longest)
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Everything that runs: samples with the lengths at which they run, padded ones included."""
 
     samples: list[Sample]
@@ -152,16 +157,16 @@ class _Rows:
         return sorted(range(len(self.samples)), key=lambda at: call.callers.index(call.caller(self.lengths[at])))
 
 
-def _rows(samples: Sequence[Sample], lengths: Lengths, *, masked: bool) -> _Rows:
+def _rows(samples: Sequence[Sample], lengths: Lengths, *, masked: bool) -> Rows:
     """Choose the length of each sample; of free lengths, some run again with padding, if there is a mask to say so."""
     chosen = [(one, lengths.at(len(one.row))) for one in samples]
     if lengths.free and masked:
         more = [(one, min(length + _PADDING, lengths.longest)) for one, length in chosen[::_PADDED_EACH]]
         chosen += [(one, length) for one, length in more if length > len(one.row)]
-    return _Rows([one for one, _ in chosen], [length for _, length in chosen])
+    return Rows([one for one, _ in chosen], [length for _, length in chosen])
 
 
-def _spread(rows: _Rows, count: int) -> list[int]:
+def _spread(rows: Rows, count: int) -> list[int]:
     """Return numbers of rows of every kind: short, long, pairs and padded ones."""
     tokens = [len(one.row) for one in rows.samples]
     pairs = [at for at, one in enumerate(rows.samples) if one.text.second is not None]
@@ -173,7 +178,7 @@ def _spread(rows: _Rows, count: int) -> list[int]:
     return sorted(chosen)
 
 
-def _judged(request: Request, known: _Known, checkpoint: Worker, facts: Facts, file: File) -> Judgement:
+def _judged(request: Request, known: Known, checkpoint: Worker, facts: Facts, file: File) -> Judgement:
     kind = known.task.output_kind
     ways, lengths = calling.entries(file, facts, known.longest)
     samples = checkpoint.call(reference.samples, lengths.longest, None if request.thorough else _TEXTS)
@@ -200,12 +205,12 @@ def _judged(request: Request, known: _Known, checkpoint: Worker, facts: Facts, f
 
 
 def _conclude(
-    known: _Known,
+    known: Known,
     facts: Facts,
     file: File,
     checkpoint: Worker,
     call: Call,
-    rows: _Rows,
+    rows: Rows,
     right: list[Array],
     found: list[Array],
     storage: Storage,
@@ -264,7 +269,7 @@ def _conclude(
     )
 
 
-def _worst(rows: _Rows, scores: Array) -> Worst:
+def _worst(rows: Rows, scores: Array) -> Worst:
     number = int(np.argmin(scores))
     one = rows.samples[number]
     text = f"{one.text.first} | {one.text.second}" if one.text.second is not None else one.text.first
@@ -279,7 +284,7 @@ def _entries_left_out(file: File, call: Call) -> Iterator[str]:
         yield f"only {', '.join(sorted(ran))} ran; it has other entry points: {', '.join(sorted(others))}"
 
 
-def _assumed(known: _Known, facts: Facts, call: Call) -> Iterator[str]:
+def _assumed(known: Known, facts: Facts, call: Call) -> Iterator[str]:
     """Yield what the file does not say and was taken to be so."""
     binding = call.callers[0].binding
     entry = binding.entry
@@ -302,7 +307,7 @@ def _assumed(known: _Known, facts: Facts, call: Call) -> Iterator[str]:
         yield "it takes ids as floating-point numbers: above 2^24, or 2,048 in half precision, ids would merge"
 
 
-def _notes(known: _Known, facts: Facts, call: Call, *, pairs_left_out: bool) -> Iterator[str]:
+def _notes(known: Known, facts: Facts, call: Call, *, pairs_left_out: bool) -> Iterator[str]:
     roles = call.callers[0].binding.roles
     if "attention_mask" not in roles and call.lengths.free:
         yield "it takes no mask, so it is right without padding alone: one text at a time, at its own length"

@@ -149,6 +149,18 @@ def samples(longest: int, count: int | None) -> list[Sample]:
     return found
 
 
+def encoded(texts: Sequence[str], prompt: str) -> tuple[list[Sample], int]:
+    """Encode texts of a user behind a prompt's text; return how many were truncated as well."""
+    assert _loaded is not None
+    found, truncated = [], 0
+    for number, text in enumerate(texts):
+        plain = _loaded.encoder.encode(text)
+        row = _behind(prompt, text) if prompt else plain
+        truncated += _loaded.encoder.truncates(prompt + text)
+        found.append(Sample(Text(str(number), "own", text), row, plain))
+    return found, truncated
+
+
 def _behind(prompt: str, text: str) -> Row:
     assert _loaded is not None
     return _loaded.encoder.encode_prompted(prompt, text, pooled=_loaded.head.pooling.include_prompt)

@@ -12,7 +12,8 @@ from pipeline.execution.node import Graph
 from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
 from pipeline.planning import places
-from pipeline.planning.build import Request, build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.verify import stage as verify
 
 

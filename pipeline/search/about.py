@@ -1,7 +1,7 @@
 """What an index says of itself in `index.json`: the space of its vectors, their width and how they are stored."""
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -9,10 +9,9 @@ from pipeline import atomic, strict
 from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError, no_folder
 from pipeline.vectors.contract import Vectors
+from pipeline.vectors.storage import StorageName
 
 ABOUT = "index.json"
-Storage = Literal["int8", "float32", "float16", "bits"]
-STORAGES: tuple[Storage, ...] = get_args(Storage)
 _LARGEST_BYTES = 1 << 20
 _WIDEST = 1 << 16
 
@@ -26,7 +25,7 @@ class About(BaseModel):
     """Id of the vector space, see `Vectors.space`: a model of another space cannot ask this index."""
     width: int
     """How many first numbers of an embedding are kept."""
-    storage: Storage
+    storage: StorageName
     """Apps read int8 and float32."""
     scales: tuple[float, ...] | None
     """For int8: the step of each number; None elsewhere."""
@@ -39,7 +38,7 @@ class About(BaseModel):
 
 
 def of(
-    vectors: Vectors, storage: Storage, *, width: int | None, prompts: tuple[str | None, str | None], made_by: str
+    vectors: Vectors, storage: StorageName, *, width: int | None, prompts: tuple[str | None, str | None], made_by: str
 ) -> About:
     """Return what a new index says of itself.
 

@@ -3,10 +3,10 @@
 The vectors of each side are computed once, so that many pairs of models are compared at no more cost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from pipeline.metrics.ranking import Judgements
 from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.indexing import Index
+from pipeline.text.prompts import Prompts
 
 Verdict = Literal["same_space", "usable_with_loss", "re_index"]
 ITSELF = "its own passages"
@@ -49,6 +50,26 @@ class Collection:
         return Judgements(self.name, queries, documents, relevant, list(self.judged.itself))
 
 
+class Model(Protocol):
+    """An open model, ours or another tool's."""
+
+    @property
+    def name(self) -> str:
+        """Its folder or file, for messages."""
+
+    @property
+    def space(self) -> str | None:
+        """Id of the space of its vectors; None where nobody said it."""
+
+    @property
+    def prompts(self) -> Prompts:
+        """Its prompts by name."""
+
+    @property
+    def embed(self) -> Callable[[Sequence[str], str | None], tuple[Floats, int]]:
+        """The function that embeds texts behind a prompt, and tells how many it truncated."""
+
+
 @dataclass(frozen=True)
 class Side:
     """The vectors of one model, or those that an index has stored."""
@@ -61,6 +82,8 @@ class Side:
     """Of the texts that both sides embed, `(texts, width)`."""
     searched: Mapping[str, tuple[Floats, Floats]]
     """By the collection's name, the vectors of its queries and of its documents."""
+    truncated: int = 0
+    """How many of the texts were longer than the model takes."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +120,9 @@ class Comparison:
     mean_cosine: float | None
     """Between the two vectors of a text, over all texts; None where their widths differ."""
     worst_cosine: float | None
+    old_truncated: int
+    """How many of the texts the old model truncated: where the new one does not, their vectors differ."""
+    new_truncated: int
     worst: list[tuple[str, float]]
     """The texts whose vectors differ most."""
     searched: list[Searched]
@@ -116,15 +142,19 @@ def collections(names: Sequence[str], here: Path) -> list[Collection]:
     Raises:
         InputError: there is none of a name, or its files are not there.
     """
-    found, skipped = retrieval.chosen(names or retrieval.NAMES, here, "--retrieval")
+    named = [name for name in names or retrieval.NAMES if name != OWN_PAIRS]
+    found, skipped = retrieval.chosen(named, here, "--retrieval")
     if names and skipped:
         name, reason = next(iter(skipped.items()))
         raise InputError(f"--retrieval {name}: {reason}.")
     chosen = [Collection(source.name, source.load()) for source in found]
-    return chosen or [Collection(OWN_PAIRS, retrieval.partners(DATASETS[OWN_PAIRS].load(), least=_NEAR_SCORE))]
+    if not chosen or OWN_PAIRS in names:
+        pairs = DATASETS[OWN_PAIRS].load()
+        chosen.append(Collection(OWN_PAIRS, retrieval.partners(pairs, least=_NEAR_SCORE)))
+    return chosen
 
 
-def of_model(model: Embedder, texts: Sequence[str], chosen: Sequence[Collection]) -> Side:
+def of_model(model: Model, texts: Sequence[str], chosen: Sequence[Collection]) -> Side:
     """Embed the texts, and the collections, with an open model."""
     prompts = model.prompts
     searched = {}
@@ -132,8 +162,8 @@ def of_model(model: Embedder, texts: Sequence[str], chosen: Sequence[Collection]
         queries, _ = model.embed(one.judged.queries, prompts.of_queries)
         documents, _ = model.embed(one.judged.documents, prompts.of_documents)
         searched[one.name] = queries, documents
-    vectors, _ = model.embed(texts, prompts.of_documents)
-    return Side(model.name, model.vectors.space, vectors.shape[1], vectors, searched)
+    vectors, truncated = model.embed(texts, prompts.of_documents)
+    return Side(model.name, model.space, vectors.shape[1], vectors, searched, truncated)
 
 
 def compare(old: Side, new: Side, texts: Sequence[str], chosen: Sequence[Collection]) -> Comparison:
@@ -221,7 +251,21 @@ def _cosines(queries: Floats, documents: Floats) -> NDArray[np.float64]:
 
 def _of_other_width(old: Side, new: Side, texts: int) -> Comparison:
     said = f"vectors of {old.width} numbers are stored, and {new.name} gives {new.width}: index again"
-    return Comparison(old.name, new.name, old.space, new.space, "re_index", said, texts, None, None, [], [])
+    return Comparison(
+        old.name,
+        new.name,
+        old.space,
+        new.space,
+        "re_index",
+        said,
+        texts,
+        None,
+        None,
+        old.truncated,
+        new.truncated,
+        [],
+        [],
+    )
 
 
 def _judged(
@@ -238,6 +282,8 @@ def _judged(
         texts=len(texts),
         mean_cosine=float(cosines.mean()),
         worst_cosine=float(cosines.min()),
+        old_truncated=old.truncated,
+        new_truncated=new.truncated,
         worst=[(texts[number], float(cosines[number])) for number in order],
         searched=searched,
     )

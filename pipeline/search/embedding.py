@@ -46,6 +46,11 @@ class Embedder:
     prompts: Prompts
     embed: Embed
 
+    @property
+    def space(self) -> str:
+        """Id of the space of its vectors."""
+        return self.vectors.space
+
     def check_prompt(self, name: str | None) -> None:
         """Refuse a prompt that the model does not have; an empty name is none.
 

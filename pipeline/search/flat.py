@@ -1,19 +1,9 @@
 """The flat index: a folder of plain files that Python, Kotlin and Swift append to and search exactly.
 
-=================  ==================================================================================================
-`index.json`       what the index is, see `about`; never changed
-`vectors.bin`      row after row as `codes` stores them, little-endian
-`passages.jsonl`   a line a row: `{"id": …, "text": …}`
-`offsets.bin`      uint64 little-endian: where each row's line begins
-`removed.bin`      uint32 little-endian: numbers of removed rows, in the order of removal
-`state.json`       how much of each file counts; replaced after each batch, and that is the commit
-`lock`             held by the one process that writes
-=================  ==================================================================================================
-
-What a killed process appended beyond `state.json` does not count, and the next writer cuts it off.
+`files` says what lies in it. `state.json` is replaced after each batch, and that is the commit. What a killed
+process appended beyond what it counts is cut off by the next writer.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,22 +13,18 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from pipeline import atomic, strict
-from pipeline.errors import ArtifactError, InputError
+from pipeline.errors import ArtifactError
 from pipeline.search import about as abouts
-from pipeline.search import codes
+from pipeline.search import codes, files
 from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
+from pipeline.search.files import OFFSETS, PASSAGES, REMOVED, STATE, VECTORS, State
 
-VECTORS, PASSAGES, OFFSETS, REMOVED = "vectors.bin", "passages.jsonl", "offsets.bin", "removed.bin"
-STATE = "state.json"
-LOCK = "lock"
 _ROWS_AT_ONCE = 4096
-_KEPT = "What is in the index so far is kept; make room and run the command again."
 
 
 @dataclass(frozen=True)
@@ -56,20 +42,8 @@ class Hit:
     id: str
     text: str
     row: int
-    score: float
+    score: int | float
     cosine: float
-
-
-class State(BaseModel):
-    """`state.json`: how many rows, bytes of passages and removed rows count."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    rows: int
-    text_bytes: int
-    removed: int
-
-
-_EMPTY = State(rows=0, text_bytes=0, removed=0)
 
 
 class FlatIndex:
@@ -84,6 +58,7 @@ class FlatIndex:
         self._known: dict[str, tuple[int, int]] | None = None
         """Row and text's hash by id, of rows that are not removed; filled when a writer first asks."""
         self._scan: Scan | None = None
+        self._begins: NDArray[np.uint64] | None = None
 
     @classmethod
     def create(cls, folder: Path, about: About) -> Self:
@@ -92,12 +67,13 @@ class FlatIndex:
         Raises:
             ArtifactError: the disk takes no file, or another process writes there.
         """
-        with atomic.writing(folder, advice=_KEPT):
+        with atomic.writing(folder, advice=files.KEPT):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = locked(folder)
+            files.check_plain(folder)
+            lock = files.locked(folder)
             abouts.write(folder, about)
-            atomic.write_text(folder / STATE, _EMPTY.model_dump_json() + "\n")
-        return cls(folder, about, _EMPTY, lock)
+            atomic.write_text(folder / STATE, files.EMPTY.model_dump_json() + "\n")
+        return cls(folder, about, files.EMPTY, lock)
 
     @classmethod
     def open(cls, folder: Path, *, writing: bool = False) -> Self:
@@ -107,16 +83,17 @@ class FlatIndex:
             InputError: there is none.
             ArtifactError: it is damaged, or another process writes.
         """
-        recover(folder)
+        files.recover(folder)
+        files.check_plain(folder)
         about = abouts.read(folder)
-        lock = locked(folder) if writing else None
+        lock = files.locked(folder) if writing else None
         try:
-            state = _read_state(folder)
-            _check_files(folder, about, state)
+            state = files.read_state(folder)
+            files.check_files(folder, about, state)
             if writing:
-                with atomic.writing(folder, advice=_KEPT):
-                    for name, size in _sizes(about, state).items():
-                        _cut(folder / name, size)
+                with atomic.writing(folder, advice=files.KEPT):
+                    for name, size in files.sizes(about, state).items():
+                        files.cut(folder / name, size)
         except BaseException:
             if lock:
                 lock.release()
@@ -193,18 +170,18 @@ class FlatIndex:
         """Append to the files, wait until the disk has them, and only then let them count."""
         assert self._lock is not None, "opened for reading"
         content = {**content, REMOVED: np.array(removed, "<u4").tobytes()}
-        ends = _sizes(self.about, self._state)
-        with atomic.writing(self.folder, advice=_KEPT):
+        ends = files.sizes(self.about, self._state)
+        with atomic.writing(self.folder, advice=files.KEPT):
             for name, added in content.items():
                 if added:
                     # At the end of what counts: an earlier attempt on a full disk may have left more.
-                    _cut(self.folder / name, ends[name])
+                    files.cut(self.folder / name, ends[name])
                     with (self.folder / name).open("ab") as file:
                         file.write(added)
                         file.flush()
                         os.fsync(file.fileno())
             atomic.write_text(self.folder / STATE, state.model_dump_json() + "\n")
-        self._state, self._scan = state, None
+        self._state, self._scan, self._begins = state, None, None
 
     def finish(self) -> None:
         """Drop the rows of removed passages where they are more than half of all."""
@@ -218,19 +195,20 @@ class FlatIndex:
             ArtifactError: the disk is full or read-only; the index is as it was before.
         """
         assert self._lock is not None, "opened for reading"
-        new = _beside(self.folder, "new")
-        with atomic.writing(self.folder, advice=_KEPT):
+        new = files.beside(self.folder, "new")
+        with atomic.writing(self.folder, advice=files.KEPT):
             atomic.remove(new)
             new.mkdir()
             state = self._write_kept(new)
             # Whoever opens the new one has to wait for this writer as well.
-            lock = locked(new)
-            before = _beside(self.folder, "before")
+            lock = files.locked(new)
+            before = files.beside(self.folder, "before")
             self.folder.rename(before)
             new.rename(self.folder)
             atomic.remove(before)
         self._lock.release()
-        self._lock, self._state, self._known, self._scan = lock, state, None, None
+        self._lock, self._state = lock, state
+        self._known, self._scan, self._begins = None, None, None
 
     def _write_kept(self, folder: Path) -> State:
         """Write all files of an index without the removed rows; return its state."""
@@ -260,7 +238,7 @@ class FlatIndex:
 
     def removed_rows(self) -> NDArray[np.uint32]:
         """Return the numbers of removed rows."""
-        return _numbers(self.folder / REMOVED, "<u4", self._state.removed)
+        return files.numbers(self.folder / REMOVED, "<u4", self._state.removed)
 
     def sample(self, count: int) -> tuple[list[Passage], Floats]:
         """Return passages from all over the index, at most `count`, with their vectors as they are stored."""
@@ -324,15 +302,24 @@ class FlatIndex:
             yield Passage(one["id"], one["text"])
 
     def _lines(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[bytes]:
-        begins = np.append(_numbers(self.folder / OFFSETS, "<u8", self._state.rows), np.uint64(self._state.text_bytes))
-        if (begins[1:] <= begins[:-1]).any() or begins[0] != 0:
-            raise self._damage(f"{OFFSETS} does not rise")
+        begins = self._line_begins()
         if not len(rows):
             return
         with (self.folder / PASSAGES).open("rb") as file:
             for row in rows:
                 file.seek(int(begins[row]))
                 yield file.read(int(begins[row + 1] - begins[row]))
+
+    def _line_begins(self) -> NDArray[np.uint64]:
+        """Return where each row's line begins, and where the last one ends."""
+        if self._begins is None:
+            begins = np.append(
+                files.numbers(self.folder / OFFSETS, "<u8", self._state.rows), np.uint64(self._state.text_bytes)
+            )
+            if (begins[1:] <= begins[:-1]).any() or begins[0] != 0:
+                raise self._damage(f"{OFFSETS} does not rise")
+            self._begins = begins
+        return self._begins
 
     def _damage(self, why: str) -> ArtifactError:
         return ArtifactError(
@@ -342,90 +329,3 @@ class FlatIndex:
 
 def _line(passage: Passage) -> bytes:
     return (json.dumps({"id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n").encode()
-
-
-def _sizes(about: About, state: State) -> dict[str, int]:
-    """Return how many bytes of each file count."""
-    return {
-        VECTORS: state.rows * codes.row_bytes(about),
-        PASSAGES: state.text_bytes,
-        OFFSETS: state.rows * 8,
-        REMOVED: state.removed * 4,
-    }
-
-
-def _read_state(folder: Path) -> State:
-    """Read `state.json`. Without it, and without anything else, the index is empty: its maker was killed that early."""
-    path = folder / STATE
-    try:
-        state = strict.read(State, path.read_bytes())
-    except FileNotFoundError:
-        if any((folder / name).exists() for name in (VECTORS, PASSAGES, OFFSETS, REMOVED)):
-            raise ArtifactError(
-                f"{folder} is damaged: it has no {STATE}. Delete the folder and index the texts again."
-            ) from None
-        return _EMPTY
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ArtifactError(f"{path} cannot be read: {reason}. Delete the folder and index the texts again.") from error
-    if not (0 <= state.removed <= state.rows < 1 << 32 and state.text_bytes >= state.rows):
-        raise ArtifactError(f"{path} counts what cannot be: {state}. Delete the folder and index the texts again.")
-    return state
-
-
-def _check_files(folder: Path, about: About, state: State) -> None:
-    """Refuse an index with a file shorter than `state.json` says, or a removed row that it does not have."""
-    for name, size in _sizes(about, state).items():
-        path = folder / name
-        found = path.stat().st_size if path.exists() else 0
-        if found < size:
-            raise ArtifactError(
-                f"{folder} is damaged: {name} has {found:,} bytes, and {STATE} counts {size:,}. Delete the folder and "
-                "index the texts again."
-            )
-    removed = _numbers(folder / REMOVED, "<u4", state.removed)
-    if len(np.unique(removed)) < len(removed) or (removed >= state.rows).any():
-        raise ArtifactError(
-            f"{folder} is damaged: {REMOVED} names rows twice, or rows that do not exist. Delete the folder and index "
-            "the texts again."
-        )
-
-
-def _numbers(path: Path, dtype: str, count: int) -> NDArray[Any]:
-    return np.fromfile(path, dtype, count) if count else np.empty(0, dtype)
-
-
-def _cut(path: Path, size: int) -> None:
-    """Cut a file to a size, if it is longer."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size > size:
-            os.truncate(path, size)
-
-
-def locked(folder: Path) -> FileLock:
-    """Take the lock of the one writer of an index.
-
-    Raises:
-        InputError: another process has it.
-    """
-    lock = FileLock(folder / LOCK)
-    with atomic.writing(folder, advice=_KEPT):
-        try:
-            lock.acquire(timeout=0)
-        # One of the system's errors as well.
-        except Timeout as error:
-            raise InputError(f"another process is writing {folder}; wait for it, or choose another --out.") from error
-    return lock
-
-
-def _beside(folder: Path, what: str) -> Path:
-    """Return the hidden place beside an index for its compaction."""
-    folder = folder.absolute()
-    return folder.parent / f".{folder.name}.{what}"
-
-
-def recover(folder: Path) -> None:
-    """Put an index back in its place whose compaction was killed between two renames."""
-    before = _beside(folder, "before")
-    if before.is_dir() and not folder.exists():
-        before.rename(folder)

@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from pipeline import atomic
 from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import codes
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.flat import FlatIndex, Hit
+from pipeline.vectors.storage import StorageName
 
 if TYPE_CHECKING:
     from usearch.index import Index
 
 GRAPH = "graph.usearch"
-_KINDS: dict[Storage, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
+_KINDS: dict[StorageName, str] = {"int8": "i8", "float32": "f32", "float16": "f16", "bits": "b1"}
 _ROWS_AT_ONCE = 4096
 _CANDIDATES_PER_HIT = 10
 _FEWEST_CANDIDATES = 100
+_EXPANSION = 256
+"""Nodes that a search keeps in sight: of the ten nearest of 9,439 passages it leaves out 0.5 %, and with usearch's own
+64 2.7 % (`benchmarks/search.py`)."""
 
 
 class GraphIndex(FlatIndex):
@@ -42,9 +46,9 @@ class GraphIndex(FlatIndex):
         """
         super().finish()
         file = self.folder / GRAPH
-        graph = _load(file, self.about) if file.exists() else _new(self.about)
+        graph = _load(file, self.about) if file.is_file() else _new(self.about)
         changed = _update(graph, self)
-        if changed or not file.exists():
+        if changed or not file.is_file():
             with (
                 atomic.writing(self.folder, advice="The passages are in the index; run the command again."),
                 atomic.write_aside(file) as aside,
@@ -55,6 +59,8 @@ class GraphIndex(FlatIndex):
 
     def search(self, vector: Floats, top: int) -> list[Hit]:
         """Return the passages nearest to an embedding of whole width, as far as the graph finds them."""
+        if not len(self):
+            return []
         if self._graph is None:
             self._graph = _load(self.folder / GRAPH, self.about)
             # A writer may have been killed before it wrote the graph.
@@ -65,8 +71,8 @@ class GraphIndex(FlatIndex):
         return self.hits(self.scan().ranked(vector, np.asarray(found.keys).astype(np.int64), top))
 
 
-def _new(about: About) -> "Index":
-    """Return an empty graph.
+def require() -> type["Index"]:
+    """Return usearch's class.
 
     Raises:
         ToolchainError: usearch is not installed.
@@ -78,8 +84,13 @@ def _new(about: About) -> "Index":
             "--engine usearch: the package usearch is not installed. It is in the extra `search`: "
             "`pip install 'pocketbert[search]'`; --engine flat needs no package."
         ) from error
+    return Index
+
+
+def _new(about: About) -> "Index":
+    """Return an empty graph."""
     metric = "hamming" if about.storage == "bits" else "cos"
-    return Index(ndim=about.width, metric=metric, dtype=_KINDS[about.storage])
+    return require()(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
 
 
 def _load(file: Path, about: About) -> "Index":

@@ -9,13 +9,14 @@ from typing import Literal, get_args
 
 from pipeline.errors import InputError
 from pipeline.search import about as abouts
-from pipeline.search import flat
-from pipeline.search.about import About, Storage
+from pipeline.search import files, hnsw
+from pipeline.search.about import About
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.sqlite import FILE, SqliteIndex
 from pipeline.search.texts import Source
+from pipeline.vectors.storage import StorageName
 
 Engine = Literal["flat", "usearch", "sqlite", "sqlite-vec"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -31,7 +32,7 @@ class Request:
     source: Source
     place: Path
     engine: Engine | None = None
-    storage: Storage | None = None
+    storage: StorageName | None = None
     width: int | None = None
     prompt: str | None = None
     """Name of the prompt before passages; None for the model's own for documents."""
@@ -78,7 +79,10 @@ def _open(request: Request, model: Embedder) -> Index:
         InputError: there is an index of another space, engine, storage, width or prompt, or something else.
     """
     place = request.place
-    flat.recover(place)
+    if request.engine == "usearch":
+        # Now, and not when everything is embedded.
+        hnsw.require()
+    files.recover(place)
     if _is_free(place):
         return _created(request, model)
     index = open_index(place, writing=True)
@@ -103,7 +107,7 @@ def _is_free(place: Path) -> bool:
     if not os.path.lexists(place):
         return True
     names = {one.name for one in place.iterdir()} if place.is_dir() else {""}
-    names = {name for name in names if not name.startswith(".")} - {flat.LOCK}
+    names = {name for name in names if not name.startswith(".")} - {files.LOCK}
     if names - {abouts.ABOUT} and abouts.ABOUT not in names:
         raise InputError(f"{place} is there, and is no index. Choose another --out.")
     return names <= {abouts.ABOUT}
@@ -163,7 +167,7 @@ def run(request: Request, model: Embedder, tell: Callable[[str, float], None]) -
     """
     began = time.monotonic()
     model.check_prompt(request.prompt)
-    total = request.source.count()
+    total = request.source.total
     with _open(request, model) as index:
         writing = _Writing(index, model, total, tell)
         for passage in request.source:

@@ -20,9 +20,11 @@ from pipeline import atomic
 from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import about as abouts
 from pipeline.search import codes
-from pipeline.search.about import About, Storage
+from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
-from pipeline.search.flat import Hit, Passage, locked
+from pipeline.search.files import check_plain, locked
+from pipeline.search.flat import Hit, Passage
+from pipeline.vectors.storage import StorageName
 
 FILE = "index.sqlite"
 SqliteEngine = Literal["sqlite", "sqlite-vec"]
@@ -30,7 +32,7 @@ _TABLES = """
 create table passages (row integer primary key autoincrement, id text not null unique, text text not null);
 create table vectors (row integer primary key, vector blob not null);
 """
-_COLUMNS: dict[Storage, tuple[str, str]] = {
+_COLUMNS: dict[StorageName, tuple[str, str]] = {
     "int8": ("int8[{width}] distance_metric=cosine", "vec_int8(?)"),
     "float32": ("float[{width}] distance_metric=cosine", "?"),
     "float16": ("float[{width}] distance_metric=cosine", "?"),
@@ -69,6 +71,7 @@ class SqliteIndex:
                 with contextlib.closing(sqlite3.connect(":memory:")) as trial:
                     _load_extension(trial)
             folder.mkdir(parents=True, exist_ok=True)
+            check_plain(folder)
             lock = locked(folder)
             abouts.write(folder, about)
             # Renamed when it is complete, so that there never is a file without its tables.
@@ -91,6 +94,7 @@ class SqliteIndex:
             ToolchainError: it was made with sqlite-vec, which cannot be loaded.
             ArtifactError: it is damaged.
         """
+        check_plain(folder)
         about = abouts.read(folder)
         lock = locked(folder) if writing else None
         try:
@@ -252,6 +256,10 @@ class SqliteIndex:
 
 def _connected(file: Path, engine: SqliteEngine, *, writing: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode={'rw' if writing else 'ro'}", uri=True)
+    # Views and triggers of a file that was tampered with may call nothing.
+    connection.execute("pragma trusted_schema = off")
+    # What is removed is overwritten, not only let go.
+    connection.execute("pragma secure_delete = on")
     if engine == "sqlite-vec":
         _load_extension(connection)
     return connection
@@ -303,13 +311,12 @@ def _told(folder: Path) -> Iterator[None]:
     """Turn SQLite's errors into one that names the file.
 
     Raises:
-        ArtifactError: the file is damaged, or the disk full or read-only.
+        ArtifactError: the file is damaged or in use, or the disk full or read-only.
     """
     try:
         yield
     except sqlite3.Error as error:
-        what = "cannot be written" if "full" in str(error) or "readonly" in str(error) else "cannot be used"
-        raise ArtifactError(
-            f"{folder / FILE} {what}: {error}. What was committed is kept; make room, or delete the folder and index "
-            "the texts again."
-        ) from error
+        said, advice = str(error), "Delete the folder and index the texts again."
+        if any(word in said for word in ("full", "readonly", "locked", "disk I/O")):
+            advice = "What was committed is kept: make room, or wait for who else uses it, and run the command again."
+        raise ArtifactError(f"{folder / FILE} cannot be used: {said}. {advice}") from error

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,8 +45,9 @@ class Source:
             for id_, text in self._read(path):
                 yield from self._passages(id_, text)
 
-    def count(self) -> int:
-        """Read everything once; return how many passages there are.
+    @cached_property
+    def total(self) -> int:
+        """How many passages there are; everything is read once for it.
 
         Raises:
             InputError: there are none, two have the same id, or see `__iter__`.

@@ -19,7 +19,7 @@ from pipeline.student.thresholds import Calibration
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
-VERSION = 7
+VERSION = 8
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
 _NEAR = {

@@ -20,8 +20,12 @@ _LENGTH = 128
 _EVERY = 2
 """Stride over the calibration texts; all of them give no other scales, and take seconds."""
 _STEPS_PER_OCTAVE = 16
-"""Scales are rounded up to a geometric grid, by 4.4 % at most: another processor's last bits do not change them, and a
-text beyond the calibrated ones has some room."""
+"""Scales are rounded up to a geometric grid, by 4.4 % at most, so that another processor's last bits do not change
+them."""
+_HEADROOM = 1.5
+"""How far scales reach beyond the calibration texts, which are shorter than passages. Without it half a percent of the
+codes of a book's 9,439 passages were clipped, and int8 found 96 % of the ten nearest that single precision finds; with
+it 99 %. Twice loses as much by coarser steps."""
 _SMALLEST_SCALE = 2.0**-40
 """For a dimension that is zero on all texts."""
 _ID_DIGITS = 16
@@ -75,10 +79,12 @@ def space_id(tensors: Iterable[tuple[str, Floats]], tokenizer: bytes, head: str)
 def int8_scales(vectors: Floats) -> tuple[float, ...]:
     """Return the scale of each dimension, by the largest magnitude that it has in some vectors, `(texts, width)`.
 
+    The scales reach half as far again, see `_HEADROOM`.
+
     One scale for all dimensions, as vector stores commonly have it, gives most codes to the few dimensions that are
     much wider than the others.
     """
-    largest = np.abs(vectors.astype(np.float64)).max(0) / LARGEST_CODE
+    largest = _HEADROOM * np.abs(vectors.astype(np.float64)).max(0) / LARGEST_CODE
     steps = np.ceil(_STEPS_PER_OCTAVE * np.log2(np.maximum(largest, _SMALLEST_SCALE)))
     # Eight digits, which every language's JSON reads as the same number.
     return tuple(float(f"{2.0 ** (step / _STEPS_PER_OCTAVE):.8g}") for step in steps)

@@ -44,6 +44,11 @@ def int8_codes(vectors: Floats, scales: Floats) -> NDArray[np.int8]:
     return np.clip(codes, -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
 
 
+def largest_query_code(width: int) -> int:
+    """Return the largest number by which int8 codes of a width are multiplied, see `query_codes`."""
+    return min(_LARGEST_QUERY_CODE, _LARGEST_SUM // (LARGEST_CODE * width))
+
+
 def query_codes(queries: Floats, scales: Floats) -> NDArray[np.int16]:
     """Return the whole numbers by which int8 codes are multiplied, `(queries, width)`.
 
@@ -51,7 +56,7 @@ def query_codes(queries: Floats, scales: Floats) -> NDArray[np.int16]:
     language and processor computes the same score, and the same order.
     """
     scaled = queries.astype(np.float64) * np.asarray(scales, np.float64)
-    most = min(_LARGEST_QUERY_CODE, _LARGEST_SUM // (LARGEST_CODE * scaled.shape[1]))
+    most = largest_query_code(scaled.shape[1])
     largest = np.abs(scaled).max(1, keepdims=True)
     codes: NDArray[np.int16] = np.rint(scaled / np.where(largest > 0, largest, 1.0) * most).astype(np.int16)
     return codes
@@ -62,9 +67,16 @@ def _int8_scores(queries: Floats, codes: NDArray[Any], scales: Floats) -> NDArra
     return query_codes(queries, scales).astype(np.float64) @ codes.astype(np.float64).T
 
 
+def packed(vectors: Floats) -> NDArray[np.uint8]:
+    """Return the signs of vectors as bits, eight to a byte, `(rows, width / 8)`; their order is sqlite-vec's."""
+    signs: NDArray[np.uint8] = np.packbits(vectors > 0, axis=1, bitorder="little")
+    return signs
+
+
 def _signs(codes: NDArray[Any], scales: Floats) -> Floats:
     """Return 1 and -1 of packed bits, `(rows, width)`."""
-    return np.unpackbits(codes, axis=1, count=len(scales)).astype(np.float32) * 2 - 1
+    bits = np.unpackbits(codes, axis=1, count=len(scales), bitorder="little")
+    return bits.astype(np.float32) * 2 - 1
 
 
 def _dot(queries: Floats, vectors: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +110,7 @@ STORAGES: Mapping[StorageName, Storage] = {
         Storage(
             "bits",
             1,
-            lambda vectors, scales: np.packbits(vectors > 0, axis=1),
+            lambda vectors, scales: packed(vectors),
             _signs,
             lambda queries, codes, scales: _dot(queries, _signs(codes, scales)),
         ),

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.search import about
-from pipeline.search.about import Storage
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.vectors.contract import Vectors
+from pipeline.vectors.storage import StorageName
 
 CASE = "case.json"
 _SPACE = "b1946ac92492d234"
@@ -19,7 +19,7 @@ _ROWS, _QUERIES, _TOP = 240, 24, 12
 _REMOVED = 25
 _SHAPES = ((48, 48, True), (48, 24, True), (40, 40, False), (40, 16, False), (1024, 1024, True))
 """Whole width, how much of it is kept, and whether embeddings are of unit length."""
-_STORAGES: tuple[Storage, ...] = ("int8", "float32")
+_STORAGES: tuple[StorageName, ...] = ("int8", "float32")
 _TEXTS = ("Plain words.", 'Quotes " and \\ and\nlines\t.', "caf\u00e9 cafe\u0301 😀 \u2028", "\u4eca\u5929", "")
 
 
@@ -35,7 +35,7 @@ def write(home: Path) -> int:
     return len(_SHAPES) * len(_STORAGES) * _QUERIES
 
 
-def _case(folder: Path, seed: int, *, width: int, kept: int, unit_length: bool, storage: Storage) -> dict[str, Any]:
+def _case(folder: Path, seed: int, *, width: int, kept: int, unit_length: bool, storage: StorageName) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     rows = _embeddings(random, _ROWS, width, unit_length=unit_length)
     # Equal ones come in the order of rows; what has no direction is near to nothing.

@@ -24,7 +24,8 @@ from pipeline.convert.targets import choose_targets
 from pipeline.execution.store import Store
 from pipeline.formats import compute_units, signature
 from pipeline.planning import run as running
-from pipeline.planning.build import Request, build
+from pipeline.planning.build import build
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.ship import placing
 from pipeline.ship.placing import ShippedModel

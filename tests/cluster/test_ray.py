@@ -19,8 +19,8 @@ from pipeline.errors import InputError, PipelineError, ToolchainError, WorkerDie
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Estimate, Graph, Input, Node
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
 from pipeline.planning.checkpoints import StageName
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 
 pytestmark = [

@@ -27,7 +27,7 @@ from pipeline.devices.transport import DeviceError, Patience
 from pipeline.errors import InputError
 from pipeline.formats import signature
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import apps, plain

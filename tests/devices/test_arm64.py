@@ -14,7 +14,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.devices import arm64, elf
 from pipeline.errors import InputError, ToolchainError
 from pipeline.planning import run as running
-from pipeline.planning.build import Request
+from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.verify import emulated
 

@@ -90,6 +90,20 @@ def test_files_of_one_student_share_an_index(tiny_line: TinyLine, command_here: 
     assert "one space: stored vectors may stay" in told.stdout
 
 
+def test_a_file_of_another_tool_is_asked_by_its_checkpoint(tiny_line: TinyLine, command_here: Command) -> None:
+    # The same file, as another tool would have made it: without a folder that says how to call it.
+    file = next((tiny_line.folder / "executorch-fp32" / "model").glob("*.pte"))
+    source = tiny_line.recipe.parent / "source"
+    options = ("--old-against", source, "--pooling", "mean", "--json")
+    found = command_here("compatible", file, tiny_line.folder / "litert-fp32", *options)
+    assert found.rc == 0, found.stdout + found.stderr
+    assert found.document["old_space"] is None
+    assert found.document["mean_cosine"] > 0.9999
+    unnamed = command_here("compatible", file, tiny_line.folder / "litert-fp32", "--old-against", source)
+    assert unnamed.rc == 2
+    assert "pooling" in unnamed.stderr
+
+
 @pytest.mark.parametrize("engine", ["flat", "sqlite"])
 def test_a_stored_index_is_asked_by_its_own_passages(
     engine: str, tiny_line: TinyLine, converted: Callable[..., Path], tmp_path: Path, command_here: Command

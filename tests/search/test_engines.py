@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.search import about as abouts
 from pipeline.search import codes, sqlite
-from pipeline.search.about import STORAGES, About, Storage
+from pipeline.search.about import About
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.indexing import Index, open_index
 from pipeline.search.sqlite import SqliteIndex
 from pipeline.vectors.contract import Vectors
+from pipeline.vectors.storage import STORAGES, StorageName
 
 ROWS, WIDTH, HALF = 300, 32, 16
 TEXTS = [Passage(f"n{number}", f'note {number}: größer\u2028 or "smaller"') for number in range(ROWS)]
@@ -59,7 +61,7 @@ def contract(*, unit: bool = True) -> Vectors:
     )
 
 
-def about(storage: Storage = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
+def about(storage: StorageName = "int8", width: int = WIDTH, *, unit: bool = True) -> About:
     return abouts.of(contract(unit=unit), storage, width=width, prompts=("passage", "query"), made_by="litert-fp32")
 
 
@@ -207,6 +209,23 @@ def test_an_index_that_is_mostly_removed_is_written_anew(engine, tmp_path):
         assert index.search(embeddings(5, 1)[0], 1)[0].id == "later"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_removed_is_gone_from_the_files(engine, tmp_path):
+    folder = tmp_path / "index"
+    filled(ENGINES[engine], folder, about())
+    with open_index(folder, writing=True) as index:
+        assert any(b"note 17:" in path.read_bytes() for path in folder.iterdir())
+        assert index.remove([one.id for one in TEXTS]) == ROWS
+        index.finish()
+        assert len(index) == 0
+        assert index.search(embeddings(3, 1)[0], 5) == []
+        assert not any(b"note 17:" in path.read_bytes() for path in folder.iterdir())
+        index.add(TEXTS[:3], embeddings(2)[:3])
+        index.finish()
+    with open_index(folder) as index:
+        assert [hit.id for hit in index.search(embeddings(2)[1], 1)] == ["n1"]
+
+
 def test_a_compaction_that_was_killed_between_its_renames_is_taken_back(tmp_path):
     folder = tmp_path / "index"
     filled(FlatIndex.create, folder, about())
@@ -245,6 +264,39 @@ def test_a_damaged_folder_is_refused(name, damage, tmp_path):
     with pytest.raises((ArtifactError, InputError)) as told:
         open_index(folder)
     assert name in str(told.value)
+
+
+SPOILS: dict[str, Callable[[Path, Path], None]] = {
+    "a link to a file": lambda path, outside: path.symlink_to(outside),
+    "a link to nothing": lambda path, outside: path.symlink_to(outside / "nothing"),
+    "a link to an endless device": lambda path, outside: path.symlink_to("/dev/zero"),
+    "a pipe": lambda path, outside: os.mkfifo(path),
+    "a folder": lambda path, outside: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize(
+    "name", ["vectors.bin", "passages.jsonl", "removed.bin", "state.json", "index.json", "lock", "graph.usearch"]
+)
+def test_nothing_is_read_or_written_through_what_is_no_plain_file(name, spoil, tmp_path):
+    folder, outside = tmp_path / "index", tmp_path / "thesis.tex"
+    filled(GraphIndex.create, folder, about())
+    outside.write_bytes(b"mine" * 100_000)
+    (folder / name).unlink(missing_ok=True)
+    SPOILS[spoil](folder / name, outside)
+    for writing in (False, True):
+        with pytest.raises((ArtifactError, InputError)):
+            open_index(folder, writing=writing)
+    assert outside.read_bytes() == b"mine" * 100_000
+
+
+def test_a_state_that_fills_memory_is_refused(tmp_path):
+    folder = tmp_path / "index"
+    filled(FlatIndex.create, folder, about())
+    os.truncate(folder / "state.json", 1 << 40)
+    with pytest.raises(ArtifactError, match="too large"):
+        open_index(folder)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +435,19 @@ def test_a_damaged_sqlite_file_is_refused(tmp_path):
     (folder / "index.sqlite").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"index\.sqlite"):
         open_index(folder)
+
+
+@needs_extensions
+def test_sqlite_vec_is_asked_in_sql_as_the_page_says(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    [query] = re.findall(r"```sql\n(.*?);\n```", page, re.DOTALL)
+    filled(ENGINES["sqlite-vec"], tmp_path / "index", about())
+    vector = embeddings(2)[5]
+    coded = np.rint(vector / max(about().scales or ())).astype(np.int8)
+    with SqliteIndex.open(tmp_path / "index") as index:
+        rows = index._connection.execute(query, {"query": coded.tobytes()}).fetchall()
+        assert rows[0][:2] == (TEXTS[5].id, TEXTS[5].text)
+        assert {id_ for id_, *_ in rows} == {hit.id for hit in index.search(vector, 10)}
 
 
 @pytest.mark.skipif(sqlite.can_load_extensions(), reason="this Python's sqlite3 loads extensions")
