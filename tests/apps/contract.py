@@ -18,6 +18,7 @@ from pipeline.ship.placing import Entry, Index, ShippedModel
 from pipeline.student.golden import TEXTS, Golden, GoldenRow
 from pipeline.text import binary
 from pipeline.text.encoding import Encoder
+from pipeline.vectors.contract import Vectors
 
 MODELS = ("mood/litert-int8_dynamic", "words/executorch-fp32")
 """A classifier with fixed lengths, and an embedding of any length, whose tokenizer has its binary form beside it."""
@@ -25,6 +26,10 @@ _LABELS = ("negative", "neutral", "positive")
 _MAX_LENGTH = 64
 _PROMPTS = {"query": "query: ", "document": "Represent this caf\u00e9", "nothing": ""}
 """One ends in a space, one runs into the text behind it, and one is as saved models have it that need none."""
+_VECTORS: dict[str, Any] = {
+    "space": "b1946ac92492d234", "width": 8, "unit_length": True, "similarity": "cosine", "widths": [8, 4],
+    "scales": [0.01, 0.02, 1e-3, 0.5, 0.01, 0.01, 0.01, 2.0],
+}  # fmt: skip
 _ASKED = (None, "", *_PROMPTS)
 
 
@@ -147,7 +152,7 @@ def embedding() -> Signature:
     return Signature(
         backend="executorch", scheme="fp32", task="embedding", output_kind="embedding", file="model.pte",
         minimum_runtime="1.4.1", pad_token_id=0, labels=None, parameters=1000,
-        prompts=_PROMPTS, default_prompt="query", include_prompt=False,
+        prompts=_PROMPTS, default_prompt="query", include_prompt=False, vectors=Vectors(**_VECTORS),
         functions=(_function("forward", (1, _MAX_LENGTH), output),),
     )  # fmt: skip
 
@@ -380,6 +385,32 @@ CASES = (
         broken={_FIRST: "labels: there are 0 for 3 outputs"},
     ),
     # These are whole, and what both cores' tests of a student read.
+    Case("vectors_none", _edit(_EMBEDDING, vectors=None)),
+    Case(
+        "vectors_of_no_space",
+        _edit(_EMBEDDING, vectors=_VECTORS | {"space": "b1946ac92492d23X"}),
+        broken={_OTHER: "vectors.space is"},
+    ),
+    Case(
+        "vectors_wide",
+        _edit(_EMBEDDING, vectors=_VECTORS | {"width": 4, "widths": [4], "scales": [1.0] * 4}),
+        broken={_OTHER: "vectors: width is 4, and forward gives 8 numbers"},
+    ),
+    Case(
+        "vectors_few_scales",
+        _edit(_EMBEDDING, vectors=_VECTORS | {"scales": [1.0] * 7}),
+        broken={_OTHER: "vectors: there are 7 scales for 8 numbers"},
+    ),
+    Case(
+        "vectors_rise",
+        _edit(_EMBEDDING, vectors=_VECTORS | {"widths": [8, 8]}),
+        broken={_OTHER: "which have to fall from 8"},
+    ),
+    Case(
+        "vectors_of_labels",
+        _edit(_SIGNATURE, vectors=_VECTORS),
+        broken={_FIRST: "vectors: output_kind logits has none"},
+    ),
     Case("multi_label", _edit(_SIGNATURE, output_kind="multi_label", thresholds=[0.2, 0.9, 0.5])),
     Case("value", _edit(_SIGNATURE, output_kind="value", labels=None, activation="sigmoid")),
     Case("values", _edit(_SIGNATURE, output_kind="values", activation="sigmoid")),

@@ -19,10 +19,19 @@ actor OpenIndex {
         index = try open()
     }
 
-    /// Opens the index of a person's own texts, and makes it where there is none.
+    /// Opens the index of a person's own texts, and makes it where there is none; the texts are kept, so a damaged one is made anew.
     init(own home: URL, _ model: Model) throws {
         let (spec, width) = try Self.spec(model)
-        try self.init({ try FlatIndex.openOrCreate(home.appendingPathComponent(spec.space), spec, width: width) }, isOwn: true)
+        let folder = home.appendingPathComponent(spec.space)
+        let open: @Sendable () throws -> FlatIndex = {
+            do {
+                return try FlatIndex.openOrCreate(folder, spec, width: width)
+            } catch let error as IndexRefused where error.reason == .damaged {
+                try FileManager.default.removeItem(at: folder)
+                return try FlatIndex.openOrCreate(folder, spec, width: width)
+            }
+        }
+        try self.init(open, isOwn: true)
     }
 
     /// A file of an older version, whose vectors no contract describes, is a space of its own.

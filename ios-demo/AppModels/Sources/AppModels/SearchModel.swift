@@ -157,8 +157,11 @@ public final class SearchModel {
         open()
     }
 
-    /// Waits until the index is open, and full or stopped.
-    public func filled() async { await filling?.value }
+    /// Waits until the index is full or stopped, or is closed where it was left.
+    public func settled() async {
+        await filling?.value
+        await closing?.value
+    }
 
     private func open() {
         guard let worker, worker.shelved.task == .search, !worker.shelved.model.hasRandomWeights else { return }

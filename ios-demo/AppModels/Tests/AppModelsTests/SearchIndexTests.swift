@@ -63,6 +63,7 @@ final class SearchIndexTests: XCTestCase {
         XCTAssertEqual(search.found.first?.cosine ?? 0, 1, accuracy: 0.01)
         XCTAssertEqual(search.found.count, 10)
         first.leave()
+        await search.settled()
         XCTAssertEqual(bag.runs, 1_302)
         // Within a window, from the shortest to the longest.
         let window = Array(bag.lengths[1..<513])
@@ -74,6 +75,19 @@ final class SearchIndexTests: XCTestCase {
         XCTAssertEqual(next.found.first?.text, all[9])
         XCTAssertEqual(bag.runs, 1_303)
         second.leave()
+        await next.settled()
+        // A damaged one is made again: the texts are kept.
+        let made = try FileManager.default.contentsOfDirectory(atPath: home.path).filter { !$0.contains(".") }
+        XCTAssertEqual(made.count, 1)
+        try Data(count: 5).write(to: home.appendingPathComponent("\(made[0])/vectors.bin"))
+        let again = SearchModel(home: home)
+        let third = model(again, try models(bag))
+        try await asked(third, all[9])
+        try await isFull(again, 1_300)
+        try await asked(third, all[9])
+        XCTAssertEqual(again.found.first?.text, all[9])
+        XCTAssertNil(again.problem)
+        third.leave()
     }
 
     func testAKillWhileTextsAreIndexedLosesABatchAtMost() async throws {
@@ -88,7 +102,7 @@ final class SearchIndexTests: XCTestCase {
         first.ask()
         try await eventually("600 texts were embedded") { bag.runs > 601 }
         first.leave()
-        await search.filled()
+        await search.settled()
         let before = bag.runs
         let next = SearchModel(home: home)
         let second = model(next, try models(bag))
@@ -133,7 +147,7 @@ final class SearchIndexTests: XCTestCase {
         bag.before { if $0 == 300 { DispatchQueue.main.sync { MainActor.assumeIsolated { search.stop() } } } }
         model.ask()
         try await eventually("it was stopped") { search.index?.isStopped == true }
-        await search.filled()
+        await search.settled()
         let runs = bag.runs
         XCTAssertLessThan(runs, 400)
         try await asked(model, "Note 3")

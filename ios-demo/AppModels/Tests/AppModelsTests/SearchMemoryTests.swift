@@ -29,7 +29,7 @@ final class SearchMemoryTests: XCTestCase {
             while search.index?.passages ?? 0 < count { try await Task.sleep(nanoseconds: 5_000_000) }
             used.append((count, try XCTUnwrap(Self.ownBytes())))
         }
-        await search.filled()
+        await search.settled()
         XCTAssertNil(search.index?.texts)
         model.leave()
         let told = used.map { "\($0.texts) texts \($0.bytes / 1024) kB" }.joined(separator: ", ")

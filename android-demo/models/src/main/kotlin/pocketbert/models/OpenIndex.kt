@@ -6,6 +6,7 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.withContext
 import pocketbert.core.contract.Files
 import pocketbert.core.contract.Model
+import pocketbert.core.search.DamagedIndex
 import pocketbert.core.search.FlatIndex
 import pocketbert.core.search.IndexSpec
 import pocketbert.core.search.OtherSpace
@@ -89,10 +90,17 @@ internal class OpenIndex private constructor(private val index: FlatIndex, val i
         /** The id of a space is the folder's name. */
         private val OWN = Regex("[0-9a-f]{16}")
 
-        /** Opens the index of a person's own texts, and makes it where there is none. */
+        /** Opens the index of a person's own texts, and makes it where there is none; the texts are kept, so a damaged one is made anew. */
         suspend fun own(home: File, model: Model): OpenIndex = withContext(Dispatchers.IO) {
             val (spec, width) = spec(model)
-            OpenIndex(FlatIndex.openOrCreate(File(home, spec.space), spec, width), isOwn = true)
+            val folder = File(home, spec.space)
+            val index = try {
+                FlatIndex.openOrCreate(folder, spec, width)
+            } catch (_: DamagedIndex) {
+                folder.deleteRecursively()
+                FlatIndex.openOrCreate(folder, spec, width)
+            }
+            OpenIndex(index, isOwn = true)
         }
 
         /** Removes the indexes of texts that a person has given up. */

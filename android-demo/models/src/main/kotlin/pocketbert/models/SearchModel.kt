@@ -159,6 +159,12 @@ class SearchModel(
         open()
     }
 
+    /** Waits until the index is full or stopped, or is closed where it was left. */
+    suspend fun settled() {
+        filling?.join()
+        closing?.join()
+    }
+
     private fun open() {
         val (worker, scope) = (worker ?: return) to (scope ?: return)
         if (worker.shelved.task != Task.SEARCH || worker.shelved.model.hasRandomWeights) return

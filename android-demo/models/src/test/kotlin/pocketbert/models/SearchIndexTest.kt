@@ -56,6 +56,7 @@ class SearchIndexTest {
         model.choose("near/executorch-int8_dynamic")
         act(model)
         model.leave()
+        search.settled()
     }
 
     @Test
@@ -83,6 +84,15 @@ class SearchIndexTest {
             assertEquals(all[9], next.set.value.found.first().text)
         }
         assertEquals(1_303, bag.runs)
+        // A damaged one is made again: the texts are kept.
+        checkNotNull(home.listFiles()).first { it.isDirectory }.let { File(it, "vectors.bin").writeBytes(ByteArray(5)) }
+        val last = SearchModel(home = home)
+        searching(last) { model ->
+            model.asked(all[9])
+            filled(last, 1_300)
+            assertEquals(all[9], model.asked(all[9]).found.first().text)
+            assertNull(last.set.value.problem)
+        }
     }
 
     @Test

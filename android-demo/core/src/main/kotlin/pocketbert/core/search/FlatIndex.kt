@@ -69,8 +69,8 @@ class FlatIndex private constructor(private var files: IndexFiles, private val i
         mapped = rows
     }
 
-    private fun passage(row: Int): Pair<String, String> = try {
-        readStrictJson(files.line(row)).let { it.text("id") to it.text("text") }
+    private fun passage(row: Int, line: ByteArray = files.line(row)): Pair<String, String> = try {
+        readStrictJson(line).let { it.text("id") to it.text("text") }
     } catch (error: WrongJson) {
         throw DamagedIndex(folder.name, "the passage of row $row: ${error.message}")
     }
@@ -78,11 +78,7 @@ class FlatIndex private constructor(private var files: IndexFiles, private val i
     private fun ids(): Ids = known ?: Ids(rows) { passage(it).first }.also { ids ->
         files.forLines { row, line ->
             if (removed[row]) return@forLines
-            val id = try {
-                readStrictJson(line).text("id")
-            } catch (error: WrongJson) {
-                throw DamagedIndex(folder.name, "the passage of row $row: ${error.message}")
-            }
+            val id = passage(row, line).first
             if (ids.find(id) != null) throw DamagedIndex(folder.name, "it has two passages with the id ${id.take(SHOWN)}")
             ids.put(id, row)
         }
@@ -135,7 +131,7 @@ class FlatIndex private constructor(private var files: IndexFiles, private val i
     /** Removes the passages whose id is not wanted. */
     fun retain(isWanted: (id: String) -> Boolean) {
         val unwanted = ArrayList<String>()
-        files.forLines { row, _ -> if (!removed[row]) passage(row).first.let { if (!isWanted(it)) unwanted.add(it) } }
+        files.forLines { row, line -> if (!removed[row]) passage(row, line).first.let { if (!isWanted(it)) unwanted.add(it) } }
         remove(unwanted)
     }
 
