@@ -299,3 +299,19 @@ def test_collections_are_a_part_of_the_reference_s_key(collection: Path) -> None
     assert "collections" not in without, "references of recipes without any stay what they are"
     judged(collection, "q1\td2\t1")
     assert reference.order_params(task, ["none"], 32, sources) != before
+
+
+def test_distillation_sees_no_text_that_is_judged(collection: Path) -> None:
+    from pipeline.compress.distil.dataset import DistilData, training_texts
+    from pipeline.recipe.compression import DistilSection
+
+    texts = collection.parent / "texts.txt"
+    texts.write_text("Cold.\nwarm?\nnobody judges this\n", "utf-8")
+    section = DistilSection.model_validate({"losses": {"sentence_mse": 1.0}, "teacher": "x", "texts": [str(texts)]})
+    names, recipe = [collection.name], collection.parent / "recipe.toml"
+    data = DistilData((texts,), judged=retrieval.judged_texts(names, recipe))
+    task = tasks.get("embedding")
+    assert [row.first for row in training_texts(section, task, data)] == ["nobody judges this"]
+    assert len(training_texts(section, task, DistilData((texts,)))) == 3
+    assert data.params != DistilData((texts,)).params
+    assert "judged" not in DistilData((texts,)).params

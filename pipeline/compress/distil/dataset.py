@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifact import sha256_file
+from pipeline.artifact import digest_of, sha256_file
 from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.data import corpus, files
@@ -43,12 +43,15 @@ class DistilData:
     """Gives the rows to train on if there is no plain text, and the metric."""
     augmenter: Source | None = None
     """The model that replaces words."""
+    judged: frozenset[str] = frozenset()
+    """Queries and documents of `verify.retrieval`, which are left out of what is trained on."""
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters of the key: digests of the texts, the labelled dataset and the augmenter."""
         dataset = self.dataset
-        return {
+        judged = {"judged": digest_of(sorted(self.judged))} if self.judged else {}
+        return judged | {
             "texts": [sha256_file(path) for path in self.text_files],
             "dataset": dataset
             and {
@@ -263,6 +266,8 @@ def training_texts(section: DistilSection, task: Task, data: DistilData) -> list
         if task.output_kind == "embedding" or section.head == "masked_lm":
             singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
             rows = [Labelled(text, None) for text in singles]
+    if data.judged:
+        rows = [row for row in rows if data.judged.isdisjoint((row.first, row.second))]
     return sample(rows, section.max_rows, seed=section.seed)
 
 

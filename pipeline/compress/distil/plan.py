@@ -14,6 +14,7 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.vocabulary.stage import corpus_of, prompts_of
 from pipeline.compress.vocabulary.trimming import trim
 from pipeline.data.datasets import Dataset
+from pipeline.data.retrieval import judged_texts
 from pipeline.errors import RecipeError
 from pipeline.execution.node import Input, Scratch
 from pipeline.recipe.compression import UNPRUNED, DistilSection
@@ -79,7 +80,8 @@ def _teacher(context: Context, section: DistilSection) -> Source | None:
 
 def _data(context: Context, section: DistilSection) -> DistilData:
     task = tasks.get(context.recipe.task)
-    return dataset.find_data(section, task, context.unpruned, context.recipe_file, context.made)
+    data = dataset.find_data(section, task, context.unpruned, context.recipe_file, context.made)
+    return replace(data, judged=judged_texts(context.recipe.verify.retrieval, context.recipe_file))
 
 
 def _check_distil(context: Context, source: Source) -> None:

@@ -19,6 +19,7 @@ from pipeline.compress.common import (
 from pipeline.data import calibration, corpus
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
+from pipeline.data.retrieval import judged_texts
 from pipeline.devices import host
 from pipeline.errors import RecipeError
 from pipeline.execution.node import versions
@@ -224,7 +225,8 @@ def _texts_to_refine(context: Context, section: PruneSection) -> list[Unlabelled
         if section.calibration is None:
             plain = [name for name in _PLAIN if corpus.absent_plain(name) is None]
             found = [*found, *(corpus.texts(plain, context.recipe_file, key) if plain else ())]
-        context.texts["prune.refine"] = found
+        judged = judged_texts(context.recipe.verify.retrieval, context.recipe_file)
+        context.texts["prune.refine"] = calibration.unseen(found, judged)
     return context.texts["prune.refine"]
 
 

@@ -12,6 +12,7 @@ from pipeline.checkpoint.files import read_json
 from pipeline.compress.common import Context
 from pipeline.compress.space.fitting import LinearMap, Vectors
 from pipeline.data import calibration, corpus
+from pipeline.data.retrieval import judged_texts
 from pipeline.errors import InputError, RecipeError
 from pipeline.execution.worker import tell
 from pipeline.heads import sentence
@@ -55,6 +56,7 @@ def texts_of(context: Context, name: str, section: AdapterSection | RotateSectio
             found = calibration.default_texts(section.max_texts, seed=section.seed)
         else:
             found = corpus.texts(section.texts, context.recipe_file, key)
+        found = calibration.unseen(found, judged_texts(context.recipe.verify.retrieval, context.recipe_file))
         each = (text for row in found for text in ((row,) if isinstance(row, str) else row))
         texts = list(dict.fromkeys(text.strip() for text in each if text.strip()))
         if len(texts) < _LEAST_TEXTS:
