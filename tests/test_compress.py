@@ -250,7 +250,9 @@ def test_every_section_that_compresses_has_its_stage() -> None:
         "prune",
         "factorise",
         "share",
+        "adapter",
         "distil",
+        "rotate",
     ]
     assert len({stage.folder for stage in compress.STAGES}) == len(compress.STAGES)
 

@@ -383,8 +383,12 @@ def test_a_graph_that_is_not_the_checkpoint_s_in_single_precision_fails_whatever
     assert parity.reasons[0].endswith(rows.get(next(iter(found)), CONTROL.worst_row))
 
 
+OF_SEARCH = {"min_recall_kept", "min_recall_kept_small"}
+"""Bounds that fire in tests/test_retrieval.py: without collections nothing is compared with them."""
+
+
 def test_every_bound_of_gates_has_a_firing_test():
-    assert set(FIRINGS) == set(Gates.model_fields)
+    assert set(FIRINGS) | OF_SEARCH == set(Gates.model_fields)
 
 
 @pytest.mark.parametrize("bound", FIRINGS)
@@ -422,7 +426,7 @@ def test_a_clean_copy_passes_all_default_gates(kind, scheme, seed):
     parity = clean(kind, seed, scheme).judge(SCHEMES[scheme].gates[kind])
     assert (parity.verdict, parity.reasons) == ("passed", [])
     bounds = {name for name, value in SCHEMES[scheme].gates[kind].model_dump().items() if value is not None}
-    assert bounds <= {gate.name.partition(":")[0] for gate in parity.gates}
+    assert bounds - OF_SEARCH <= {gate.name.partition(":")[0] for gate in parity.gates}
 
 
 DEFAULTS = [

@@ -741,7 +741,8 @@ def test_updates_bring_embeddings_back_near_the_whole_student_s(randomised: Stud
 
 
 REFINED: dict[str, tuple[dict[str, Any], int]] = {
-    "an embedding": ({"prune": {"compute": 0.5}}, 1000),
+    "an embedding with many texts": ({"prune": {"compute": 0.5, "calibration": ["many.txt"]}}, 1000),
+    "with too few texts": ({"prune": {"compute": 0.5}}, 0),
     "as asked": ({"prune": {"compute": 0.5, "refine": 7}}, 7),
     "not asked": ({"prune": {"compute": 0.5, "refine": 0}}, 0),
     "as it is pruned": ({"prune": {"compute": 0.5, "reconstruct": False}}, 0),
@@ -757,6 +758,7 @@ REFINED: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize("case", REFINED)
 def test_an_embedding_is_refined_unless_something_else_follows(case: str, tmp_path: Path) -> None:
     sections, updates = REFINED[case]
+    (tmp_path / "many.txt").write_text("\n".join(f"text number {number}" for number in range(1000)), encoding="utf-8")
     parsed, file = recipes.read_recipe(str(recipe_file(tmp_path, **sections)))
     unpruned = student.at("bundled:all-MiniLM-L6-v2", file)
     work = stage.PRUNE.work(Context(parsed, file, unpruned))

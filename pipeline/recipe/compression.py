@@ -232,8 +232,8 @@ class PruneSection(Section):
     refine: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Number of updates that bring an embedding back near the unpruned student's, without labels, on all texts of the
     calibration set's sources (and `wikitext2` and `war-and-peace`, if none are named and the data folder has them);
-    fewer where they would be 20 passes. Unless given: 1000 for an embedding, and 0 for other tasks, before a
-    `[distil]`, and without `reconstruct`."""
+    fewer where they would be 20 passes. Unless given: 1000 for an embedding with at least 1000 such texts, and 0 for
+    other tasks, before a `[distil]`, and without `reconstruct`."""
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
     data folder; or datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own texts, and

@@ -189,12 +189,6 @@ FAULTS = (
         not_for=_ONE_FUNCTION,
         stops="takes|shape|length|Failed to invoke",
     ),
-    _fault(
-        "vector_scales_permuted",
-        "signature.json has each dimension's int8 scale at the next dimension",
-        _signature(vector_scales_permuted),
-    ),
-    _fault("space_of_another", "signature.json has another vector space's id", _signature(space_of_another)),
     _fault("golden_row_edited", "a golden row has another output", golden_row_edited),
     _fault(
         "byte_flipped",
@@ -211,6 +205,14 @@ FAULTS = (
         level="manifest",
         stops="was changed after it was made",
     ),
+)
+OF_VECTORS = (
+    _fault(
+        "vector_scales_permuted",
+        "signature.json has each dimension's int8 scale at the next dimension",
+        _signature(vector_scales_permuted),
+    ),
+    _fault("space_of_another", "signature.json has another vector space's id", _signature(space_of_another)),
 )
 OF_STUDENTS = (
     _fault("normaliser_lost", "SentencePiece's normaliser is lost", _tokenizer(normaliser_lost), _UNIGRAM),

@@ -22,6 +22,7 @@ _TITLES = {
     "claims": "what is said of a file",
     "settings": "none: students with unusual settings",
     "relative": "MPNet's relative positions",
+    "vectors": "the contract of an embedding's vectors",
     "students": "single students and tasks",
     "quantised": "calibrated checkpoints and their files",
 }
