@@ -756,7 +756,10 @@ REFINED: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("case", REFINED)
-def test_an_embedding_is_refined_unless_something_else_follows(case: str, tmp_path: Path) -> None:
+def test_an_embedding_is_refined_unless_something_else_follows(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
     sections, updates = REFINED[case]
     (tmp_path / "many.txt").write_text("\n".join(f"text number {number}" for number in range(1000)), encoding="utf-8")
     parsed, file = recipes.read_recipe(str(recipe_file(tmp_path, **sections)))
