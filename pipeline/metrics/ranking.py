@@ -88,9 +88,14 @@ def vectors_of(judgements: Judgements, outputs: RowOutputs) -> tuple[Floats, Flo
 
 def means(judgements: Judgements, outputs: RowOutputs) -> dict[str, float]:
     """Return the mean of each metric over the queries, by the cosines of embeddings as they are."""
-    queries, documents = (_unit(one) for one in vectors_of(judgements, outputs))
-    found = by_query(judgements, queries @ documents.T)
+    found = by_query(judgements, cosines(*vectors_of(judgements, outputs)))
     return {name: float(values.mean()) for name, values in found.items()}
+
+
+def cosines(queries: Floats, documents: Floats) -> NDArray[np.float64]:
+    """Return the cosine of each query and each document, `(queries, documents)`; 0 for a vector of zeros."""
+    result: NDArray[np.float64] = _unit(queries) @ _unit(documents).T
+    return result
 
 
 def _unit(vectors: Floats) -> NDArray[np.float64]:

@@ -225,7 +225,7 @@ def compare_with_index(index: Index, new: Embedder) -> Comparison:
 
 def _searched(one: Collection, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> Searched:
     of_old, across, of_new = (
-        ranking.by_query(one.judgements, _cosines(*pair)) for pair in (old, (new[0], old[1]), new)
+        ranking.by_query(one.judgements, ranking.cosines(*pair)) for pair in (old, (new[0], old[1]), new)
     )
     low, high = ranking.interval(of_old["recall_at_10"], across["recall_at_10"])
     return Searched(
@@ -240,13 +240,6 @@ def _searched(one: Collection, old: tuple[Floats, Floats], new: tuple[Floats, Fl
         old_at_1=float(of_old["recall_at_1"].mean()),
         across_at_1=float(across["recall_at_1"].mean()),
     )
-
-
-def _cosines(queries: Floats, documents: Floats) -> NDArray[np.float64]:
-    units = (one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in (queries, documents))
-    left, right = (one.astype(np.float64) for one in units)
-    result: NDArray[np.float64] = left @ right.T
-    return result
 
 
 def _of_other_width(old: Side, new: Side, texts: int) -> Comparison:

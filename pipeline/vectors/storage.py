@@ -118,13 +118,6 @@ STORAGES: Mapping[StorageName, Storage] = {
 }
 
 
-def cut(vectors: Floats, width: int) -> Floats:
-    """Return the first numbers of vectors, scaled to unit length, so that a dot product is the cosine."""
-    kept = vectors[:, :width].astype(np.float64)
-    unit: Floats = kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
-    return unit
-
-
 def similarities(
     queries: Floats, documents: Floats, storage: Storage, scales: Floats, *, width: int, unit_length: bool
 ) -> NDArray[np.float64]:
