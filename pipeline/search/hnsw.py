@@ -84,7 +84,9 @@ def require() -> type["Index"]:
             "--engine usearch: the package usearch is not installed. It is in the extra `search`: "
             "`pip install 'pocketbert[search]'`; --engine flat needs no package."
         ) from error
-    return Index
+    # Without usearch's types mypy takes its class for Any.
+    index: type[Index] = Index
+    return index
 
 
 def _new(about: About) -> "Index":
