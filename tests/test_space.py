@@ -1,4 +1,4 @@
-"""Linear maps of an embedding: an adapter into an older model's space, and a rotation for the first numbers' sake."""
+"""The space of an embedding: an adapter into an older model's, a rotation of its own, and a static table in it."""
 
 import json
 import shutil
@@ -19,12 +19,13 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress.distil import models
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
-from pipeline.compress.space import adapter, embedding, fitting, rotation
+from pipeline.compress.space import adapter, bags, embedding, fitting, rotation, table
 from pipeline.compress.start import stage as starts
 from pipeline.errors import InputError, RecipeError
-from pipeline.recipe.compression import AdapterSection, DistilSection, RotateSection, StartSection
+from pipeline.recipe.compression import AdapterSection, DistilSection, RotateSection, StartSection, StaticSection
 from pipeline.student import stage as students
 from pipeline.text.bundled import calibration_texts, everyday_sentences
+from pipeline.text.encoding import Row
 from pipeline.vectors.contract import SPACE
 
 TASK = tasks.get("embedding")
@@ -198,6 +199,64 @@ def test_a_width_keeps_the_first_numbers_of_a_rotation(tiny_student: Students, t
         rotation.trial(RotateSection(width=64), found(tiny_student()))
 
 
+# --- a static table -------------------------------------------------------------------------------------------------
+
+
+def tabulated(source: Path, out: Path, **values: Any) -> dict[str, Any]:
+    section = StaticSection.model_validate({"texts": ["own.txt"], "max_length": 32} | values)
+    out.mkdir()
+    metrics = table.make(source, section, TEXTS, out)
+    check_trial(table.trial(found(source)), out)
+    return metrics
+
+
+def test_a_table_is_found_again_and_tokens_of_no_text_keep_their_beginning(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = [Row(tuple(int(token) for token in draw.integers(0, 30, 8)), (0,) * 8) for _ in range(400)]
+    counted = bags.bags_of(rows, 40)
+    assert np.allclose(counted.sum(axis=1), 1)
+    true, prior = draw.normal(size=(40, 5)), draw.normal(size=(40, 5))
+    targets = np.asarray(counted @ true)
+    solved = bags.solve(counted, targets, prior, ridge=1e-4)
+    assert np.abs(solved[:30] - true[:30]).max() < 0.05
+    scale = solved[30:] / prior[30:]
+    assert np.allclose(scale, scale[0, 0], atol=1e-3)
+    strict = bags.solve(counted, targets, prior, ridge=1e6)
+    assert np.allclose(strict / prior, strict[0, 0] / prior[0, 0], atol=1e-3)
+
+
+def test_a_prompt_that_is_not_pooled_has_no_share() -> None:
+    counted = bags.bags_of([Row((3, 3, 1, 2), (0,) * 4, unpooled=2), Row((), ()), Row((1, 1), (0, 0))], 4)
+    assert counted.toarray().tolist() == [[0, 0.5, 0.5, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+    assert list(bags.rarity(counted) < bags.rarity(counted)[3]) == [False, True, True, False]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_a_static_table_stays_in_the_encoder_s_space(architecture: str, tiny_student: Students, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(tiny_student(architecture), tmp_path / "source"))
+    head = {"prompts": {"document": "text: ", "query": "find: "}, "max_seq_length": 24}
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"sentence_head": head}))
+    metrics = tabulated(source, tmp_path / "out")
+    made = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (made["model_type"], made["hidden_size"]) == ("static", 64)
+    assert made[SPACE] == embedding.space_of(source)
+    assert made["sentence_head"]["prompts"] == head["prompts"]
+    assert made["sentence_head"]["max_seq_length"] is None
+    assert metrics["tokens"] == config["vocab_size"] > metrics["tokens_in_texts"] > 100
+    assert metrics["ridge"] in bags.RIDGES
+    assert metrics["held_out_least_cosine"] <= metrics["held_out_mean_cosine"] <= 1
+
+    def documents(folder: Path) -> NDArray[np.float64]:
+        return embedding.vectors(load_checkpoint(folder, TASK), folder, TEXTS[:200], 24, "a test", prompt="document")
+
+    mine, theirs = documents(tmp_path / "out"), documents(source)
+    cosines_of_texts = (mine * theirs).sum(1)
+    # Each text is nearer to its own vector than to those of other texts, which chance would not do.
+    assert cosines_of_texts.mean() > (mine @ theirs.T).mean()
+    assert fitting.found_first(theirs, mine) > 0.5
+
+
 # --- a teacher's space -----------------------------------------------------------------------------------------------
 
 
@@ -291,6 +350,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, type[Exception]]] = {
         r"\[rotate\] turns vectors out of the space",
         RecipeError,
     ),
+    "rotated table": ({"static": {"texts": ["own.txt"]}, "rotate": {}}, r"\[rotate\] turns the table's", RecipeError),
     "few texts": ({"adapter": {"into": "old", "texts": ["few.txt"]}}, "hold 2 different texts; 64 or more", InputError),
     "too wide": ({"rotate": {"width": 100, "texts": ["own.txt"]}}, "the embedding has 64 numbers", RecipeError),
 }
@@ -321,6 +381,22 @@ def test_the_student_is_not_its_own_older_model(tiny_student: Students, tmp_path
     path = written(tmp_path, source, adapter={"into": str(source), "texts": ["own.txt"]})
     with pytest.raises(RecipeError, match=r"adapter\.into is the student itself"):
         branch_of(path)
+
+
+def test_a_table_is_made_of_an_encoder(tiny_student: Students, tmp_path: Path) -> None:
+    path = written(tmp_path, tiny_student("static"), static={"texts": ["own.txt"]})
+    with pytest.raises(RecipeError, match="the student is a table already"):
+        branch_of(path)
+
+
+@pytest.mark.toolchain
+@pytest.mark.full
+def test_a_static_table_becomes_verified_files(
+    tiny_student: Students, tmp_path: Path, command_here: Callable[..., Outcome]
+) -> None:
+    path = written(tmp_path, tiny_student(), static={"texts": ["own.txt"], "max_length": 32})
+    outcome = command_here("verify", path, "--json")
+    assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
 
 
 @pytest.mark.toolchain

@@ -32,7 +32,7 @@ from pipeline.errors import StudentError
 from pipeline.student import stage as student_stage
 from pipeline.text import published
 from pipeline.text.encoding import Encoder
-from pipeline.text.tokenizers import check_size, find, load_tokenizer
+from pipeline.text.tokenizers import check_size, find, load_tokenizer, without_special_tokens
 
 BERT_VOCABULARY = ("vocab", "bert-base-uncased-vocab.txt")
 ALBERT_MODEL = ("vocab", "albert-spiece.model")
@@ -341,6 +341,10 @@ def test_published_ids_are_those_of_the_reference_code(name, family):
     for row in known["rows"]:
         assert row["ids"] == reference.single(reference.ids(row["text"])), row["text"]
     assert published.check(tokenizer, reference.folder) == known["name"]
+    bare = without_special_tokens(Tokenizer.from_str(tokenizer.to_str()))
+    assert published.check(bare, reference.folder, special_tokens=False) == known["name"]
+    with pytest.raises(StudentError, match="instead of"):
+        published.check(bare, reference.folder)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = BUIL
     """Make the student smaller.
 
     By the recipe's [train], [head], [start], [vocabulary], [prune], [factorise], [share],
-    [adapter], [distil] and [rotate].
+    [adapter], [distil], [static] and [rotate].
     """
     _line(recipe, "compress", target=None, build=build, as_json=as_json, dry=dry_run)
 

@@ -11,16 +11,18 @@ from pipeline.compress.prune.stage import PRUNE
 from pipeline.compress.share.stage import SHARE
 from pipeline.compress.space.adapter import ADAPTER
 from pipeline.compress.space.rotation import ROTATE
+from pipeline.compress.space.table import STATIC
 from pipeline.compress.start.stage import START
 from pipeline.compress.vocabulary.stage import VOCABULARY
 from pipeline.recipe.schema import Recipe
 
 __all__ = ["STAGES", "Context", "Stage", "Work", "labelled_data", "stages"]
 
-STAGES = (HEAD, START, VOCABULARY, PRUNE, FACTORISE, SHARE, ADAPTER, DISTIL, ROTATE)
+STAGES = (HEAD, START, VOCABULARY, PRUNE, FACTORISE, SHARE, ADAPTER, DISTIL, STATIC, ROTATE)
 """The stages in the order in which they run: a teacher's head first, pruning before factorisation, so that pruned
 structures are not decomposed, and distillation after them, which recovers the quality that they lost. An adapter is
-where distillation into its space begins, and a rotation turns what is final."""
+where distillation into its space begins, a static table takes the place of what is trained, and a rotation turns what
+is final."""
 
 
 def stages(recipe: Recipe) -> list[Stage]:

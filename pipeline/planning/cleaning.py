@@ -20,7 +20,8 @@ _LOGS = "logs"
 _SCHEME = f"(?:{'|'.join(map(re.escape, SCHEMES))})"
 _TARGET = f"(?:{'|'.join(BACKENDS)})-{_SCHEME}"
 _STAGES = (
-    "student|assemble|train|vocabulary|factorise|share|adapter|rotate|start|prune|head|distil|benchmark|report|compat"
+    "student|assemble|train|vocabulary|factorise|share|adapter|static|rotate|start|prune|head|distil|benchmark|report|"
+    "compat"
 )
 _LOG = re.compile(
     rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|(quantize|train)-{_SCHEME}|"

@@ -370,3 +370,21 @@ class RotateSection(Section):
     """Number of tokens to which texts are truncated."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the sample of texts."""
+
+
+class StaticSection(Section):
+    """An embedding's encoder gives way to a table with a row for each token, and its vectors stay in its space.
+
+    A text's vector is the mean of its tokens' rows: worse, and a hundred times as fast. Many documents are indexed by
+    it, and the encoder asks that index.
+    """
+
+    texts: Names
+    """Unlabelled texts that the encoder reads once, named as in `adapter.texts`: texts like those of the index, ten
+    thousand of them or more."""
+    max_texts: Natural = 40_000
+    """Largest number of texts; if there are more, a fixed sample is taken. A quarter is held out for the metrics."""
+    max_length: Length = 128
+    """Number of tokens to which texts are truncated."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""

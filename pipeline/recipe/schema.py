@@ -16,6 +16,7 @@ from pipeline.recipe.compression import (
     RotateSection,
     ShareSection,
     StartSection,
+    StaticSection,
     VocabularySection,
 )
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Natural, Place, Section, Updates
@@ -313,6 +314,7 @@ class Recipe(Section):
     share: ShareSection | None = None
     adapter: AdapterSection | None = None
     distil: DistilSection | None = None
+    static: StaticSection | None = None
     rotate: RotateSection | None = None
     quantize: QuantizeSection | None = None
     thresholds: ThresholdsSection | None = None
@@ -335,7 +337,7 @@ class Recipe(Section):
         verify = VerifySection(datasets=head.datasets, gates=head.gates)
         changed = {"task": head.task, "student": source, "verify": verify, "heads": {}, "beside": {}}
         # Of the student alone, like its calibration and its thresholds.
-        own = dict.fromkeys(("quantize", "thresholds", "adapter", "rotate"))
+        own = dict.fromkeys(("quantize", "thresholds", "adapter", "static", "rotate"))
         return self.model_copy(update=changed | own)
 
     def lengths(self, backend: str) -> tuple[int, ...]:

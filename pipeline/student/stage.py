@@ -77,7 +77,8 @@ def make(
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
     if "token_type_ids" in architecture.inputs:
         tokenizers.check_types(tokenizer, source_folder, type_vocab_size=model.config.type_vocab_size)
-    vocabulary = published.check(tokenizer, source_folder) if says_what_it_is else None
+    framed = architecture.special_tokens
+    vocabulary = published.check(tokenizer, source_folder, special_tokens=framed) if says_what_it_is else None
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():

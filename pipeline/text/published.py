@@ -18,12 +18,13 @@ from pipeline.text.bundled import FOLDER
 FILE = FOLDER / "published_ids.json"
 
 
-def check(tokenizer: Tokenizer, folder: Path) -> str | None:
+def check(tokenizer: Tokenizer, folder: Path, *, special_tokens: bool = True) -> str | None:
     """Compare a tokenizer with the published ids of its vocabulary.
 
     Args:
         tokenizer: without truncation and padding.
         folder: where it lies, for messages.
+        special_tokens: whether the student's architecture has them around a text; static embeddings do without.
 
     Returns:
         The vocabulary's name; None where it is none of those that are known.
@@ -37,12 +38,15 @@ def check(tokenizer: Tokenizer, folder: Path) -> str | None:
         return None
     name = str(known["name"])
     for row in known["rows"]:
-        found = tokenizer.encode(row["text"]).ids
-        if found != row["ids"]:
-            place = next((n for n, pair in enumerate(zip(found, row["ids"], strict=False)) if len({*pair}) > 1), None)
-            shown = f"{len(found)} ids instead of {len(row['ids'])}"
+        found, expected = tokenizer.encode(row["text"]).ids, row["ids"]
+        if not special_tokens:
+            # Every known vocabulary has one on either side.
+            expected = expected[1:-1]
+        if found != expected:
+            place = next((n for n, pair in enumerate(zip(found, expected, strict=False)) if len({*pair}) > 1), None)
+            shown = f"{len(found)} ids instead of {len(expected)}"
             if place is not None:
-                shown = f"{found[place]} instead of {row['ids'][place]} as number {place + 1} of its ids"
+                shown = f"{found[place]} instead of {expected[place]} as number {place + 1} of its ids"
             raise StudentError(
                 f"the tokenizer in {folder} has the vocabulary of {name} and gives {row['text'][:40]!r} {shown}. Put "
                 "the published tokenizer beside the model, or name the checkpoint by its folder if it was trained so."

@@ -121,7 +121,7 @@ def _fit_linear(model: Any, job: DistilJob) -> None:
     rows = sample(training_texts(job.section, job.task, job.data), _TEXTS_OF_LINEAR, seed=job.section.seed)
     texts, length = [row.first for row in rows], job.section.max_length
     inputs, targets = (
-        embedding.vectors(load_checkpoint(folder, job.task), folder, texts, length, about, prompted=False)
+        embedding.vectors(load_checkpoint(folder, job.task), folder, texts, length, about, prompt="")
         for folder, about in ((job.source, "the student's linear"), (job.teacher, "the teacher's vectors"))
     )
     ridge = fitting.best_ridge(inputs, targets, fitting.every_fourth(len(texts)))

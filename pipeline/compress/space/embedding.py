@@ -18,15 +18,15 @@ from pipeline.execution.worker import tell
 from pipeline.heads import sentence
 from pipeline.heads.sentence import NAME, SentenceHead
 from pipeline.heads.steps import Dense
-from pipeline.recipe.compression import AdapterSection, RotateSection
+from pipeline.recipe.compression import AdapterSection, RotateSection, StaticSection
 from pipeline.recipe.schema import Recipe
 from pipeline.student.outputs import reference_outputs
 from pipeline.student.stage import tokenizer_of
 from pipeline.student.vectors import own_space
-from pipeline.text import tokenizers
-from pipeline.text.encoding import Encoder
+from pipeline.text.encoding import Encoder, Row
 from pipeline.vectors.contract import SPACE, declared_space
 
+LearntSection = AdapterSection | RotateSection | StaticSection
 _LEAST_TEXTS = 64
 """Fewer say little of a map with thousands of numbers, and a quarter of them is held out."""
 _TEXTS_AT_ONCE = 256
@@ -42,7 +42,7 @@ def check_task(recipe: Recipe, section: str) -> None:
         raise RecipeError(f"[{section}] is for embeddings, and the task is {recipe.task}. Leave it out.")
 
 
-def texts_of(context: Context, name: str, section: AdapterSection | RotateSection) -> list[str]:
+def texts_of(context: Context, name: str, section: LearntSection) -> list[str]:
     """Return the texts of a section in a random order, so that any part of them is a sample; they are read once.
 
     Of a pair, each text is one by itself.
@@ -68,14 +68,14 @@ def texts_of(context: Context, name: str, section: AdapterSection | RotateSectio
     return context.texts[name]
 
 
-def params_of(context: Context, name: str, section: AdapterSection | RotateSection) -> dict[str, Any]:
+def params_of(context: Context, name: str, section: LearntSection) -> dict[str, Any]:
     """Return the parameters of the key of a stage: its settings, and the digest of its texts."""
     settings = section.model_dump(mode="json", exclude={"into", "texts"})
     return {"settings": settings, "texts": digest_of(texts_of(context, name, section))}
 
 
 def vectors(
-    model: Any, folder: Path, texts: Sequence[str], max_length: int, about: str, *, prompted: bool = True
+    model: Any, folder: Path, texts: Sequence[str], max_length: int, about: str, *, prompt: str | None = None
 ) -> Vectors:
     """Return the embedding of each text in fp32, `(texts, width)`.
 
@@ -85,16 +85,26 @@ def vectors(
         texts: in any order.
         max_length: number of tokens to which texts are cut, unless the model takes fewer.
         about: which model it is, for the progress.
-        prompted: whether texts stand behind the model's default prompt, if it has one.
+        prompt: name of the prompt before each text; None for the model's default one, an empty name for none.
     """
-    head, config = sentence.settings(model), model.config
-    limit = min(max_length, architectures.get(config.model_type).max_length(config.to_dict()))
-    encoder = Encoder(tokenizers.load_tokenizer(folder), min(limit, head.max_seq_length or limit))
-    prompt = head.wanted.text(None) if prompted else ""
-    rows = [encoder.encode_prompted(prompt, text, pooled=head.wanted.pooled) for text in texts]
+    head, architecture = sentence.settings(model), architectures.get(model.config.model_type)
+    limit = architecture.max_length(model.config.to_dict())
+    tokenizer = tokenizer_of(folder, head, architecture)
+    return of_rows(model, rows(tokenizer, head, texts, min(max_length, limit), prompt), about)
+
+
+def rows(tokenizer: Any, head: SentenceHead, texts: Sequence[str], max_length: int, prompt: str | None) -> list[Row]:
+    """Return texts behind a prompt, encoded; see `vectors`."""
+    encoder, before = Encoder(tokenizer, min(max_length, head.max_seq_length or max_length)), head.wanted.text(prompt)
+    return [encoder.encode_prompted(before, text, pooled=head.wanted.pooled) for text in texts]
+
+
+def of_rows(model: Any, rows: Sequence[Row], about: str) -> Vectors:
+    """Return the embedding of each encoded text in fp32, `(rows, width)`; see `vectors`."""
     # Texts of one length share a batch.
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-    result = np.empty((len(rows), head.width(sentence.hidden_size(config))), np.float64)
+    width = sentence.settings(model).width(sentence.hidden_size(model.config))
+    result = np.empty((len(rows), width), np.float64)
     for start in range(0, len(order), _TEXTS_AT_ONCE):
         part = order[start : start + _TEXTS_AT_ONCE]
         tell(f"{about}, {start} of {len(order)} texts", start / len(order))
