@@ -17,6 +17,7 @@ from pipeline.errors import StudentError
 from pipeline.heads import sentence
 from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
+from pipeline.text.bundled import calibration_texts, everyday_sentences
 from pipeline.train.checks import has_head, has_masked_lm_head
 from pipeline.train.model import LoadSpec, load_model
 
@@ -126,6 +127,15 @@ def _fit_linear(model: Any, job: DistilJob) -> None:
     )
     ridge = fitting.best_ridge(inputs, targets, fitting.every_fourth(len(texts)))
     embedding.set_linear(adapter.linear_of(model), fitting.least_squares(inputs, targets, ridge=ridge))
+
+
+def own_and_taught(model: Any, job: DistilJob) -> tuple[fitting.Vectors, fitting.Vectors]:
+    """Return vectors of the package's texts by a trained student and by its teacher."""
+    assert job.teacher
+    texts, length = [*calibration_texts(), *everyday_sentences()], job.section.max_length
+    own = embedding.vectors(model, job.source, texts, length, "the student's vectors", prompt="")
+    teacher = load_checkpoint(job.teacher, job.task)
+    return own, embedding.vectors(teacher, job.teacher, texts, length, "the teacher's vectors", prompt="")
 
 
 def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) -> Any:

@@ -69,6 +69,10 @@ class DistilRecord(FrozenRecord):
     dev: list[DevScore]
     """After each epoch and at the end."""
     curve: list[DistilLossPoint]
+    found_among_ten: float | None = None
+    """Of the package's texts, the fraction that the student finds among the ten nearest of its teacher's vectors, where
+    it learnt these."""
+    shares_space: bool | None = None
 
 
 def read_record(folder: Path) -> DistilRecord:
@@ -194,21 +198,26 @@ def distil(job: "DistilJob", told: Callable[[str, float], None] | None = None) -
         finished = loop.run(objective, plan, accelerator, told, zeros)
         record = _record(job, objective, finished, accelerator, before)
         trained = objective.model.student.cpu().eval()
-        _declare_space(trained, job)
-        return trained, record
+        return trained, record.model_copy(update=_claim_space(trained, job))
 
 
-def _declare_space(model: Any, job: "DistilJob") -> None:
-    """Say in the student's config whose space it was taught; what it said before holds only if the teacher says so."""
+def _claim_space(model: Any, job: "DistilJob") -> dict[str, Any]:
+    """Say in the student's config whose space it was taught; what it said before holds only if the teacher says so.
+
+    Returns:
+        See `embedding.claim_space`; empty if no space was taught.
+    """
+    from pipeline.compress.distil.models import own_and_taught
     from pipeline.compress.space import embedding
 
     if job.teacher is None:
-        return
-    said = declared_space(read_json(job.source / "config.json"))
+        return {}
     if job.section.space is not None:
-        embedding.declare_space(model, embedding.space_of(job.teacher))
-    elif said is not None and said != embedding.space_of(job.teacher):
+        return embedding.claim_space(model, embedding.space_of(job.teacher), *own_and_taught(model, job))
+    said = declared_space(read_json(job.source / "config.json"))
+    if said is not None and said != embedding.space_of(job.teacher):
         embedding.declare_space(model, None)
+    return {}
 
 
 def _record(job: "DistilJob", objective: Any, finished: Any, accelerator: Any, before: float | None) -> DistilRecord:
@@ -260,4 +269,6 @@ def write(model: Any, record: DistilRecord, source: Path, out: Path) -> dict[str
         "new_tensors": record.new_tensors,
         "train_seconds": record.seconds,
         "device": record.device,
+        "found_among_ten": record.found_among_ten,
+        "shares_space": record.shares_space,
     } | metrics_if_sparse(model)

@@ -23,7 +23,7 @@ from pipeline.heads.steps import Dense, Normalize, Step
 from pipeline.recipe.compression import AdapterSection
 from pipeline.text import tokenizers
 
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "numpy", "scipy")
 """Packages that decide the map."""
 _INTO = "into"
@@ -41,7 +41,8 @@ def make(source: Path, into: Path, section: AdapterSection, texts: Sequence[str]
 
     Returns:
         What a map of three quarters of the texts does to the last quarter: the mean and the least cosine to the old
-        model's vectors, and the fraction of texts that find themselves first among the old model's vectors.
+        model's vectors, the fraction of texts that find themselves first among the old model's vectors, and whether
+        its space is shared, see `embedding.claim_space`.
 
     Raises:
         RecipeError: an orthogonal map would have to make vectors narrower.
@@ -59,7 +60,7 @@ def make(source: Path, into: Path, section: AdapterSection, texts: Sequence[str]
     ridge = fitting.best_ridge(inputs, targets, held_out) if section.kind == "ridge" else None
     tried = _fitted(inputs[~held_out], targets[~held_out], ridge)(inputs[held_out])
     embedding.set_linear(linear, _fitted(inputs, targets, ridge))
-    embedding.declare_space(new, embedding.space_of(into))
+    claim = embedding.claim_space(new, embedding.space_of(into), tried, targets[held_out])
     save(new, source, out)
     tokenizers.copy(source, out)
     cosines = (fitting.unit(tried) * fitting.unit(targets[held_out])).sum(1)
@@ -70,7 +71,8 @@ def make(source: Path, into: Path, section: AdapterSection, texts: Sequence[str]
         "held_out_texts": int(held_out.sum()),
         "held_out_mean_cosine": float(cosines.mean()),
         "held_out_least_cosine": float(cosines.min()),
-        "held_out_found_first": fitting.found_first(tried, targets[held_out]),
+        "held_out_found_first": fitting.found_among(tried, targets[held_out], 1),
+        **claim,
     }
 
 

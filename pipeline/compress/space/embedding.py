@@ -10,6 +10,7 @@ from pipeline import architectures, tasks
 from pipeline.artifact import digest_of
 from pipeline.checkpoint.files import read_json
 from pipeline.compress.common import Context
+from pipeline.compress.space import fitting
 from pipeline.compress.space.fitting import LinearMap, Vectors
 from pipeline.data import calibration, corpus
 from pipeline.data.retrieval import judged_texts
@@ -30,6 +31,10 @@ LearntSection = AdapterSection | RotateSection | StaticSection
 _LEAST_TEXTS = 64
 """Fewer say little of a map with thousands of numbers, and a quarter of them is held out."""
 _TEXTS_AT_ONCE = 256
+NEAR = 0.9
+"""Least fraction of texts that are found among the ten nearest of a thousand, of a model that shares another's space. A
+search that loses more is better off with an index of its own, and no verdict of a file would say so."""
+_TEXTS_OF_A_CLAIM = 1000
 
 
 def check_task(recipe: Recipe, section: str) -> None:
@@ -157,6 +162,23 @@ def space_of(folder: Path) -> str:
     head, architecture = sentence.settings(model), architectures.get(model.config.model_type)
     tokenizer = tokenizer_of(folder, head, architecture)
     return own_space(model, tokenizer.to_str(pretty=True).encode(), head)
+
+
+def claim_space(model: Any, space: str, queries: Vectors, index: Vectors) -> dict[str, Any]:
+    """Say in a model's config that its vectors are in another model's space, if texts that it was not fitted to agree.
+
+    Args:
+        model: the fitted model.
+        space: id of the other model's space.
+        queries: vectors of such texts by the model that asks, `(texts, width)`; the first thousand count.
+        index: vectors of the same texts by the model whose vectors are searched.
+
+    Returns:
+        The fraction of texts that are found among the ten nearest, and whether the space is shared.
+    """
+    found = fitting.found_among(queries[:_TEXTS_OF_A_CLAIM], index[:_TEXTS_OF_A_CLAIM], 10)
+    declare_space(model, space if found >= NEAR else None)
+    return {"found_among_ten": found, "shares_space": found >= NEAR}
 
 
 def declare_space(model: Any, space: str | None) -> None:

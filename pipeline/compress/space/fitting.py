@@ -91,11 +91,17 @@ def unit(vectors: Vectors) -> Vectors:
     return result
 
 
-def found_first(queries: Vectors, index: Vectors) -> float:
-    """Return the fraction of texts whose own vector in an index, by the cosine, is the nearest to their query's."""
+def found_among(queries: Vectors, index: Vectors, nearest: int) -> float:
+    """Return the fraction of texts whose own vector in an index is among the nearest to their query's, by the cosine.
+
+    Args:
+        queries: the vector of each text that is looked for, `(texts, width)`.
+        index: the vectors of the same texts that are searched, by another model.
+        nearest: how many nearest count.
+    """
     similarities = unit(queries) @ unit(index).T
     own = similarities.diagonal()[:, None]
-    return float(((similarities > own).sum(1) == 0).mean())
+    return float(((similarities > own).sum(1) < nearest).mean())
 
 
 def every_fourth(count: int) -> NDArray[np.bool_]:

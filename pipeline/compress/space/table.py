@@ -47,8 +47,8 @@ def make(source: Path, section: StaticSection, texts: Sequence[str], out: Path) 
 
     Returns:
         The chosen ridge penalty, and what a table of three quarters of the texts does to the last quarter: the mean
-        and the least cosine to the encoder's vectors, and the fraction of the encoder's vectors that find their own
-        text first among the table's.
+        and the least cosine to the encoder's vectors, the fraction of the encoder's vectors that find their own text
+        first among the table's, and whether its space is shared, see `embedding.claim_space`.
 
     Raises:
         StudentError: the checkpoint does not load.
@@ -73,10 +73,10 @@ def make(source: Path, section: StaticSection, texts: Sequence[str], out: Path) 
     ridge, tried = bags.best_table(counted, targets, prior, held_out)
     tell("the table, on all texts", 0.8)
     _fill(table, bags.solve(counted, targets, prior, ridge=ridge, begin=tried))
-    embedding.declare_space(table, embedding.space_of(source))
+    mapped = fitting.unit(counted[held_out] @ tried)
+    claim = embedding.claim_space(table, embedding.space_of(source), targets[held_out], mapped)
     table.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
     tokenizers.copy(source, out)
-    mapped = fitting.unit(counted[held_out] @ tried)
     cosines = (mapped * fitting.unit(targets[held_out])).sum(1)
     return {
         "ridge": ridge,
@@ -86,7 +86,8 @@ def make(source: Path, section: StaticSection, texts: Sequence[str], out: Path) 
         "held_out_texts": int(held_out.sum()),
         "held_out_mean_cosine": float(cosines.mean()),
         "held_out_least_cosine": float(cosines.min()),
-        "held_out_found_first": fitting.found_first(targets[held_out], mapped),
+        "held_out_found_first": fitting.found_among(targets[held_out], mapped, 1),
+        **claim,
     }
 
 
