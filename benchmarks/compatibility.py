@@ -91,8 +91,8 @@ def _side(model: Path, kept: Path, chosen: Sequence[Collection]) -> Side:
         place.with_suffix(".part.npz").replace(place)
     with np.load(place) as stored:
         searched = {one.name: (stored[f"{one.name} queries"], stored[f"{one.name} documents"]) for one in chosen}
-        width = stored["texts"].shape[1]
-        return Side(model.parent.name, str(stored["space"]), width, stored["texts"], searched, int(stored["truncated"]))
+        name, space, cut = model.parent.name, str(stored["space"]), int(stored["truncated"])
+        return Side(name, space, stored["texts"].shape[1], stored["texts"], searched, truncated=cut)
 
 
 def _page(students: Sequence[Student], chosen: Sequence[Collection]) -> Iterator[str]:

@@ -36,7 +36,6 @@ from pipeline.compress.prune.importance import (
 )
 from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
 from pipeline.compress.prune.reconstruction import reconstruct
-from pipeline.compress.prune.refinement import passages
 from pipeline.compress.prune.removal import keep_structures
 from pipeline.compress.prune.search import keep_all, rearrange, search_budget, search_fraction
 from pipeline.compress.prune.structure import (
@@ -54,7 +53,7 @@ from pipeline.compress.start import stage as starts
 from pipeline.data import calibration, corpus
 from pipeline.data import datasets as data
 from pipeline.data.calibration import Batches
-from pipeline.data.corpus import Unlabelled
+from pipeline.data.corpus import Unlabelled, passages
 from pipeline.errors import InputError, PipelineError, RecipeError
 from pipeline.recipe import loading as recipes
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
@@ -716,10 +715,10 @@ def tried(section: PruneSection, source: student.Source) -> student.Source:
 
 def test_passages_are_joined_of_texts_in_a_row() -> None:
     texts = [f"number {one} is here" for one in range(53)]
-    found = passages(texts, 20)
+    found = passages(texts, 26)
     assert found[0] == " ".join(texts[:5])
     assert " ".join(found) == " ".join(texts[:50])
-    assert passages(texts[:3], 20) == []
+    assert passages(texts[:3], 26) == []
 
 
 @pytest.mark.numeric

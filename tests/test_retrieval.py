@@ -4,11 +4,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from conftest import TinyLine, recipe_file
+from numpy.typing import NDArray
 
 from pipeline import tasks
 from pipeline.data import calibration, retrieval
@@ -22,9 +23,22 @@ from pipeline.recipe import loading
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.vectors.contract import Vectors
+from pipeline.vectors.contract import Similarity, Vectors
 from pipeline.vectors.storage import STORAGES, query_codes, similarities
 from pipeline.verify import retrieval as judging
+
+
+def contract(scales: NDArray[np.float64], *, similarity: Similarity = "cosine", unit_length: bool = True) -> Vectors:
+    width = len(scales)
+    return Vectors(
+        space="0123456789abcdef",
+        width=width,
+        unit_length=unit_length,
+        similarity=similarity,
+        widths=(width,),
+        scales=tuple(scales),
+    )
+
 
 # --- ranks ----------------------------------------------------------------------------------------------------------
 
@@ -91,10 +105,10 @@ def test_every_storage_finds_what_single_precision_finds() -> None:
     documents = rng.normal(size=(200, 256)) * np.geomspace(0.2, 5, 256)
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     queries = documents[:50] + rng.normal(size=(50, 256)) * 0.02
-    scales = np.abs(documents).max(0) / 127
+    unit = contract(np.abs(documents).max(0) / 127)
     for storage in STORAGES.values():
         for width in (256, 128):
-            near = similarities(queries, documents, storage, scales, width=width, unit_length=True)
+            near = similarities(queries, documents, storage, unit, width=width)
             assert (near.argmax(1) == np.arange(50)).all(), (storage.name, width)
     sizes = {name: storage.bytes_per_vector(384) for name, storage in STORAGES.items()}
     assert sizes == {"float32": 1536, "float16": 768, "int8": 384, "bits": 48}
@@ -102,9 +116,22 @@ def test_every_storage_finds_what_single_precision_finds() -> None:
 
 def test_a_document_of_zeros_is_never_the_nearest_to_a_cut_query() -> None:
     documents = np.array([[0.0, 0.0, 0.0], [0.3, 0.1, 0.9]])
-    near = similarities(np.ones((1, 3)), documents, STORAGES["int8"], np.ones(3) / 127, width=2, unit_length=True)
+    near = similarities(np.ones((1, 3)), documents, STORAGES["int8"], contract(np.ones(3) / 127), width=2)
     assert near[0, 0] == 0.0
     assert near[0, 1] > 0
+
+
+def test_a_model_of_the_dot_product_prefers_the_longer_vector() -> None:
+    documents = np.array([[1.0, 0.2], [3.0, 1.5]])
+    query = np.array([[1.0, 0.0]])
+    scales = np.full(2, 3 / 127)
+    by_cosine, by_dot = (contract(scales, similarity=one, unit_length=False) for one in get_args(Similarity))
+    for storage in (STORAGES["float32"], STORAGES["float16"], STORAGES["int8"]):
+        assert similarities(query, documents, storage, by_cosine, width=2).argmax() == 0
+        assert similarities(query, documents, storage, by_dot, width=2).argmax() == 1
+    assert ranking.near(query, documents, "dot").tolist() == [[1.0, 3.0]]
+    assert ranking.near(query, documents, "cosine").argmax() == 0
+    assert contract(scales, similarity="dot").compared_by == "cosine"
 
 
 # --- collections ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ PLAIN = {
     "own-text": "lm/own-text.txt",
 }
 """Plain text in the folder that `POCKETBERT_DATA` names, by the name that a recipe gives it."""
+_WORDS_PER_TOKEN = 0.75
+"""A little less than English has, so that a passage is hardly ever truncated."""
 _LABELLED = {*readers.TABLES, readers.TAGGED, readers.QUESTIONS}
 """Endings of labelled files: learnt from as prose, they would teach commas and column names."""
 
@@ -42,6 +44,20 @@ def texts(names: Sequence[str], recipe_file: Path, key: str) -> list[Unlabelled]
             rows = _rows(name, key)
             unique |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
     return list(unique)
+
+
+def passages(texts: Sequence[str], tokens: int) -> list[str]:
+    """Return texts of about so many tokens, each joined of texts in a row, which often have one subject."""
+    found: list[str] = []
+    waiting: list[str] = []
+    count = 0
+    for text in texts:
+        waiting.append(text)
+        count += len(text.split())
+        if count >= _WORDS_PER_TOKEN * tokens:
+            found.append(" ".join(waiting))
+            waiting, count = [], 0
+    return found
 
 
 def digests(names: Sequence[str], recipe_file: Path, key: str) -> dict[str, str | None]:

@@ -15,6 +15,7 @@ from pipeline.foreign.judge import Request, Rows, check, look_up, workers
 from pipeline.formats.ports import Array
 from pipeline.schemes import PoolingMode
 from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Similarity
 
 _TASK = "embedding"
 _TEXTS, _TRIAL = 40, 8
@@ -27,6 +28,7 @@ class ForeignEmbedder:
 
     name: str
     prompts: Prompts
+    compared_by: Similarity
     embed: Callable[[Sequence[str], str | None], tuple[Array, int]]
     """`(texts, name of a prompt) -> (embeddings (texts, width), how many texts were truncated)`."""
     space: str | None = None
@@ -66,7 +68,7 @@ def opened(
             def embed(texts: Sequence[str], prompt: str | None) -> tuple[Array, int]:
                 return _embed(file, worker, call, texts, facts.prompts.text(prompt))
 
-            yield ForeignEmbedder(str(path), facts.prompts, embed)
+            yield ForeignEmbedder(str(path), facts.prompts, facts.compared_by, embed)
         finally:
             file.close()
 

@@ -22,6 +22,7 @@ from pipeline.text import tokenizers
 from pipeline.text.bundled import Text, verification_texts
 from pipeline.text.encoding import Encoder, Row
 from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Similarity
 
 _MOST_PROMPTS = 4
 """Prompts of which each is tried as one that the file adds by itself."""
@@ -41,6 +42,8 @@ class Facts:
     labels: tuple[str, ...] | None
     head: str
     prompts: Prompts
+    compared_by: Similarity
+    """How embeddings are compared."""
     activation: str
 
 
@@ -103,6 +106,7 @@ def open_checkpoint(folder: Path, task_name: str, section: StudentSection, scrat
         labels=tuple(label_names(model.config)) if task.has_labels else None,
         head=type(model).__name__ if task.uses_head else head.chain,
         prompts=head.wanted,
+        compared_by=head.compared_by,
         activation=str(config.get(row.keys.activation, "")),
     )
 

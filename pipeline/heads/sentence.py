@@ -11,7 +11,7 @@ from pipeline.heads.head import Floats, Head
 from pipeline.heads.pooling import Pooling
 from pipeline.heads.steps import Normalize, Step, Truncate
 from pipeline.text.prompts import Prompts
-from pipeline.vectors.contract import Similarity
+from pipeline.vectors.contract import Similarity, compared_by
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +58,11 @@ class SentenceHead(BaseModel):
     def normalizes(self) -> bool:
         """Whether the last step scales to unit length."""
         return bool(self.steps) and isinstance(self.steps[-1], Normalize)
+
+    @property
+    def compared_by(self) -> Similarity:
+        """How embeddings are compared in a search."""
+        return compared_by(self.similarity, unit_length=self.normalizes)
 
     @property
     def wanted(self) -> Prompts:

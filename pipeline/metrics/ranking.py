@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import InputError
 from pipeline.metrics.outputs import RowOutputs
+from pipeline.vectors.contract import Similarity
 
 Floats = NDArray[np.floating]
 METRICS: Mapping[str, str] = {
@@ -86,15 +87,19 @@ def vectors_of(judgements: Judgements, outputs: RowOutputs) -> tuple[Floats, Flo
     return queries, documents
 
 
-def means(judgements: Judgements, outputs: RowOutputs) -> dict[str, float]:
-    """Return the mean of each metric over the queries, by the cosines of embeddings as they are."""
-    found = by_query(judgements, cosines(*vectors_of(judgements, outputs)))
+def means(judgements: Judgements, outputs: RowOutputs, by: Similarity) -> dict[str, float]:
+    """Return the mean of each metric over the queries, by the similarities of embeddings as they are."""
+    found = by_query(judgements, near(*vectors_of(judgements, outputs), by))
     return {name: float(values.mean()) for name, values in found.items()}
 
 
-def cosines(queries: Floats, documents: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each query and each document, `(queries, documents)`; 0 for a vector of zeros."""
-    result: NDArray[np.float64] = _unit(queries) @ _unit(documents).T
+def near(queries: Floats, documents: Floats, by: Similarity) -> NDArray[np.float64]:
+    """Return the cosine, or the dot product, of each query and each document, `(queries, documents)`.
+
+    The cosine of a vector of zeros is 0.
+    """
+    scaled = _unit if by == "cosine" else lambda vectors: vectors.astype(np.float64)
+    result: NDArray[np.float64] = scaled(queries) @ scaled(documents).T
     return result
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline import atomic, strict
 from pipeline.artifact import check_size
 from pipeline.errors import ArtifactError, InputError, no_folder
-from pipeline.vectors.contract import Vectors
+from pipeline.vectors.contract import Similarity, Vectors
 from pipeline.vectors.storage import StorageName
 
 ABOUT = "index.json"
@@ -30,6 +30,8 @@ class About(BaseModel):
     scales: tuple[float, ...] | None
     """For int8: the step of each number; None elsewhere."""
     unit_length: bool
+    similarity: Similarity = "cosine"
+    """How passages are ordered: `dot` only where the model says so and its embeddings are not of unit length."""
     document_prompt: str | None
     """Name of the prompt that was put before each passage; None for the model's default one."""
     query_prompt: str | None
@@ -64,6 +66,7 @@ def of(
         storage=storage,
         scales=vectors.scales[:kept] if storage == "int8" else None,
         unit_length=vectors.unit_length,
+        similarity=vectors.compared_by,
         document_prompt=prompts[0],
         query_prompt=prompts[1],
         made_by=made_by,
@@ -101,6 +104,8 @@ def _problem(about: About) -> str | None:
         return f"width: {about.width}, which is no whole number of bytes of bits"
     if (about.storage == "int8") != (about.scales is not None):
         return f"scales: they belong to int8, and the storage is {about.storage}"
+    if about.similarity == "dot" and about.unit_length:
+        return "similarity: dot, and of unit length the cosine is the same"
     # Written so that NaN does not pass.
     if about.scales is not None and not (
         len(about.scales) == about.width and all(0.0 < scale < float("inf") for scale in about.scales)
@@ -132,9 +137,10 @@ def check_space(folder: Path, about: About, vectors: Vectors, model: str) -> Non
             f"space {vectors.space}: between two spaces a cosine means nothing. Index the texts again with this model "
             "in another folder (--out), or ask `pocketbert compatible` whether the old vectors may stay."
         )
-    if about.width not in vectors.widths or about.unit_length != vectors.unit_length:
+    said = about.unit_length, about.similarity
+    if about.width not in vectors.widths or said != (vectors.unit_length, vectors.compared_by):
         raise ArtifactError(
-            f"{folder / ABOUT} has the space of {model}, but says width {about.width} and unit_length "
-            f"{about.unit_length}, where the model says {list(vectors.widths)} and {vectors.unit_length}. Make the "
-            "index again."
+            f"{folder / ABOUT} has the space of {model}, but says width {about.width}, unit_length {about.unit_length} "
+            f"and similarity {about.similarity}, where the model says {list(vectors.widths)}, {vectors.unit_length} "
+            f"and {vectors.compared_by}. Make the index again."
         )

@@ -140,7 +140,9 @@ class Scan:
         if about.unit_length and len(vector) == about.width:
             return scores, _quotient(scores * per_score, norm), scores
         norms = self._row_norms() if rows is None else self._row_norms()[rows]
-        order = _quotient(scores.astype(np.float32).astype(np.float64), norms)
+        order = scores
+        if about.similarity == "cosine":
+            order = _quotient(scores.astype(np.float32).astype(np.float64), norms)
         return scores, _quotient(scores * per_score, norm * norms), order
 
     def _row_norms(self) -> Doubles:

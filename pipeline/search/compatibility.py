@@ -21,6 +21,7 @@ from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.indexing import Index
 from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Similarity
 
 Verdict = Literal["same_space", "usable_with_loss", "re_index"]
 ITSELF = "its own passages"
@@ -66,6 +67,10 @@ class Model(Protocol):
         """Its prompts by name."""
 
     @property
+    def compared_by(self) -> Similarity:
+        """How its vectors are compared in a search."""
+
+    @property
     def embed(self) -> Callable[[Sequence[str], str | None], tuple[Floats, int]]:
         """The function that embeds texts behind a prompt, and tells how many it truncated."""
 
@@ -82,6 +87,8 @@ class Side:
     """Of the texts that both sides embed, `(texts, width)`."""
     searched: Mapping[str, tuple[Floats, Floats]]
     """By the collection's name, the vectors of its queries and of its documents."""
+    compared_by: Similarity = "cosine"
+    """How an index of its vectors orders passages."""
     truncated: int = 0
     """How many of the texts were longer than the model takes."""
 
@@ -163,7 +170,7 @@ def of_model(model: Model, texts: Sequence[str], chosen: Sequence[Collection]) -
         documents, _ = model.embed(one.judged.documents, prompts.of_documents)
         searched[one.name] = queries, documents
     vectors, truncated = model.embed(texts, prompts.of_documents)
-    return Side(model.name, model.space, vectors.shape[1], vectors, searched, truncated)
+    return Side(model.name, model.space, vectors.shape[1], vectors, searched, model.compared_by, truncated)
 
 
 def compare(old: Side, new: Side, texts: Sequence[str], chosen: Sequence[Collection]) -> Comparison:
@@ -178,7 +185,7 @@ def compare(old: Side, new: Side, texts: Sequence[str], chosen: Sequence[Collect
     if old.width != new.width:
         return _of_other_width(old, new, len(texts))
     cosines = np.nan_to_num(measures.cosine(old.texts, new.texts))
-    searched = [_searched(one, old.searched[one.name], new.searched[one.name]) for one in chosen]
+    searched = [_searched(one, old, new) for one in chosen]
     return _judged(old, new, texts, cosines, searched)
 
 
@@ -223,9 +230,15 @@ def compare_with_index(index: Index, new: Embedder) -> Comparison:
     return _judged(old, side, texts, cosines, [own])
 
 
-def _searched(one: Collection, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> Searched:
+def _searched(one: Collection, old: Side, new: Side) -> Searched:
+    (asked, stored), (asked_anew, stored_anew) = old.searched[one.name], new.searched[one.name]
     of_old, across, of_new = (
-        ranking.by_query(one.judgements, ranking.cosines(*pair)) for pair in (old, (new[0], old[1]), new)
+        ranking.by_query(one.judgements, ranking.near(queries, documents, by))
+        for queries, documents, by in (
+            (asked, stored, old.compared_by),
+            (asked_anew, stored, old.compared_by),
+            (asked_anew, stored_anew, new.compared_by),
+        )
     )
     low, high = ranking.interval(of_old["recall_at_10"], across["recall_at_10"])
     return Searched(

@@ -14,7 +14,7 @@ from pipeline.errors import InputError, PipelineError, ToolchainError
 from pipeline.execution.worker import Worker
 from pipeline.search.codes import Floats
 from pipeline.text.prompts import Prompts
-from pipeline.vectors.contract import Vectors
+from pipeline.vectors.contract import Similarity, Vectors
 
 _TEXTS_PER_CALL = 32
 """Texts that go to the worker at once: progress is told between them."""
@@ -50,6 +50,11 @@ class Embedder:
     def space(self) -> str:
         """Id of the space of its vectors."""
         return self.vectors.space
+
+    @property
+    def compared_by(self) -> Similarity:
+        """How its vectors are compared in a search."""
+        return self.vectors.compared_by
 
     def check_prompt(self, name: str | None) -> None:
         """Refuse a prompt that the model does not have; an empty name is none.

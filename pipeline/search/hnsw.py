@@ -91,7 +91,7 @@ def require() -> type["Index"]:
 
 def _new(about: About) -> "Index":
     """Return an empty graph."""
-    metric = "hamming" if about.storage == "bits" else "cos"
+    metric = "hamming" if about.storage == "bits" else "ip" if about.similarity == "dot" else "cos"
     return require()(ndim=about.width, metric=metric, dtype=_KINDS[about.storage], expansion_search=_EXPANSION)
 
 

@@ -123,6 +123,11 @@ def _created(request: Request, model: Embedder) -> Index:
         made_by=model.made_by,
     )
     engine = request.engine or "flat"
+    if engine == "sqlite-vec" and about.similarity == "dot":
+        raise InputError(
+            f"--engine sqlite-vec: {model.name} compares by the dot product, which sqlite-vec does not know. Choose "
+            "flat, usearch or sqlite."
+        )
     if engine == "flat":
         return FlatIndex.create(request.place, about)
     if engine == "usearch":

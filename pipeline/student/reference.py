@@ -185,7 +185,7 @@ def make(
     summary = {
         row.name: {**scoring.reported(task.output_kind, row, outputs), "rows": len(row.gold)} for row in datasets
     }
-    found = {one.name: ranking.means(one, outputs) for one in judged}
+    found = {one.name: ranking.means(one, outputs, head.compared_by) for one in judged}
     return {
         "rows": len(book.rows),
         "checked_rows": checked,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Similarity = Literal["cosine", "dot"]
+"""How near two vectors are."""
 SPACE = "pocketbert_space"
 """Key of config.json for a checkpoint that was fitted to another one's space: that space's id."""
 LARGEST_CODE = 127
@@ -34,6 +35,11 @@ class Vectors(BaseModel):
     scales: tuple[float, ...]
     """For each dimension the number that one step of an int8 code stands for, calibrated on text."""
 
+    @property
+    def compared_by(self) -> Similarity:
+        """How an index orders its passages; see `compared_by`."""
+        return compared_by(self.similarity, unit_length=self.unit_length)
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "Vectors":
         if len(self.scales) != self.width:
@@ -45,6 +51,11 @@ class Vectors(BaseModel):
         if self.widths[-1] < 1:
             raise ValueError(f"widths are {list(self.widths)}; a vector has one number at least")
         return self
+
+
+def compared_by(similarity: Similarity, *, unit_length: bool) -> Similarity:
+    """Return how vectors are compared: of unit length by the cosine, which is their dot product up to rounding."""
+    return "cosine" if unit_length else similarity
 
 
 def declared_space(config: Mapping[str, Any]) -> str | None:

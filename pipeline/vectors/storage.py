@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.vectors.contract import LARGEST_CODE
+from pipeline.vectors.contract import LARGEST_CODE, Vectors
 
 Floats = NDArray[np.floating]
 StorageName = Literal["float32", "float16", "int8", "bits"]
@@ -119,7 +119,7 @@ STORAGES: Mapping[StorageName, Storage] = {
 
 
 def similarities(
-    queries: Floats, documents: Floats, storage: Storage, scales: Floats, *, width: int, unit_length: bool
+    queries: Floats, documents: Floats, storage: Storage, contract: Vectors, *, width: int
 ) -> NDArray[np.float64]:
     """Return how near queries are to documents that an index stores, `(queries, documents)`, up to a factor a query.
 
@@ -127,14 +127,13 @@ def similarities(
         queries: embeddings, `(queries, whole width)`.
         documents: the same of the documents.
         storage: the form in which the index has the documents.
-        scales: of the contract, one for each dimension.
+        contract: of the vectors.
         width: how many leading numbers are stored and compared.
-        unit_length: whether whole embeddings have unit length, so that a stored one needs no norm.
     """
-    kept = np.asarray(scales, np.float64)[:width]
+    kept = np.asarray(contract.scales, np.float64)[:width]
     codes = storage.encode(documents[:, :width], kept)
     found = storage.scores(queries[:, :width], codes, kept)
-    if unit_length and width == documents.shape[1]:
+    if contract.compared_by == "dot" or (contract.unit_length and width == documents.shape[1]):
         return found
     norms = np.linalg.norm(storage.decode(codes, kept), axis=1)
     result: NDArray[np.float64] = found / np.where(norms > 0, norms, np.inf)

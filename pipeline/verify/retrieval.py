@@ -46,10 +46,7 @@ def measure(contract: Vectors | None, reference: Reference, outputs: RowOutputs)
 
 def _ranked(judgements: Judgements, outputs: RowOutputs, contract: Vectors, storage: Storage, width: int) -> ByQuery:
     queries, documents = ranking.vectors_of(judgements, outputs)
-    near = similarities(
-        queries, documents, storage, np.asarray(contract.scales), width=width, unit_length=contract.unit_length
-    )
-    return ranking.by_query(judgements, near)
+    return ranking.by_query(judgements, similarities(queries, documents, storage, contract, width=width))
 
 
 def _scored(rows: Sequence[tuple[Judgements, ByQuery, ByQuery]], storage: Storage, width: int) -> Retrieval:

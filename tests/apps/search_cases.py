@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,18 @@ CASE = "case.json"
 _SPACE = "b1946ac92492d234"
 _ROWS, _QUERIES, _TOP = 240, 24, 12
 _REMOVED = 25
-_SHAPES = ((48, 48, True), (48, 24, True), (40, 40, False), (40, 16, False), (1024, 1024, True))
-"""Whole width, how much of it is kept, and whether embeddings are of unit length."""
+Length = Literal["unit", "free", "dot"]
+"""`dot` is free as well, and rows are ordered by the dot product."""
+_SHAPES: tuple[tuple[int, int, Length], ...] = (
+    (48, 48, "unit"),
+    (48, 24, "unit"),
+    (40, 40, "free"),
+    (40, 16, "free"),
+    (40, 40, "dot"),
+    (40, 16, "dot"),
+    (1024, 1024, "unit"),
+)
+"""Whole width, how much of it is kept, and the length of embeddings."""
 _STORAGES: tuple[StorageName, ...] = ("int8", "float32")
 _TEXTS = ("Plain words.", 'Quotes " and \\ and\nlines\t.', "caf\u00e9 cafe\u0301 😀 \u2028", "\u4eca\u5929", "")
 
@@ -26,16 +36,17 @@ _TEXTS = ("Plain words.", 'Quotes " and \\ and\nlines\t.', "caf\u00e9 cafe\u0301
 def write(home: Path) -> int:
     """Write every index with its case, and return how many searches there are."""
     shutil.rmtree(home, ignore_errors=True)
-    for number, (width, kept, unit_length) in enumerate(_SHAPES):
+    for number, (width, kept, length) in enumerate(_SHAPES):
         for storage in _STORAGES:
-            folder = home / f"{storage}-{width}-{kept}-{'unit' if unit_length else 'free'}"
+            folder = home / f"{storage}-{width}-{kept}-{length}"
             folder.mkdir(parents=True)
-            case = _case(folder / "index", number, width=width, kept=kept, unit_length=unit_length, storage=storage)
+            case = _case(folder / "index", number, width=width, kept=kept, length=length, storage=storage)
             (folder / CASE).write_text(json.dumps(case), encoding="utf-8")
     return len(_SHAPES) * len(_STORAGES) * _QUERIES
 
 
-def _case(folder: Path, seed: int, *, width: int, kept: int, unit_length: bool, storage: StorageName) -> dict[str, Any]:
+def _case(folder: Path, seed: int, *, width: int, kept: int, length: Length, storage: StorageName) -> dict[str, Any]:
+    unit_length = length == "unit"
     random = np.random.default_rng(seed)
     rows = _embeddings(random, _ROWS, width, unit_length=unit_length)
     # Equal ones come in the order of rows; what has no direction is near to nothing.
@@ -50,7 +61,7 @@ def _case(folder: Path, seed: int, *, width: int, kept: int, unit_length: bool, 
         space=_SPACE,
         width=width,
         unit_length=unit_length,
-        similarity="cosine",
+        similarity="dot" if length == "dot" else "cosine",
         widths=(width,) if width == kept else (width, kept),
         scales=tuple(map(float, scales)),
     )

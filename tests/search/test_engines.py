@@ -22,7 +22,7 @@ from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
 from pipeline.search.indexing import Index, open_index
 from pipeline.search.sqlite import SqliteIndex
-from pipeline.vectors.contract import Vectors
+from pipeline.vectors.contract import Similarity, Vectors
 from pipeline.vectors.storage import STORAGES, StorageName
 
 ROWS, WIDTH, HALF = 300, 32, 16
@@ -49,13 +49,13 @@ def embeddings(seed: int, rows: int = ROWS, *, unit: bool = True) -> NDArray[np.
     return found.astype(np.float32)
 
 
-def contract(*, unit: bool = True) -> Vectors:
+def contract(*, unit: bool = True, similarity: Similarity = "cosine") -> Vectors:
     scales = np.abs(embeddings(1, 2000, unit=unit)).max(axis=0) / 127
     return Vectors(
         space="0123456789abcdef",
         width=WIDTH,
         unit_length=unit,
-        similarity="cosine",
+        similarity=similarity,
         widths=(WIDTH, HALF),
         scales=tuple(scales.astype(float)),
     )
@@ -118,6 +118,26 @@ def test_ranks_are_those_of_brute_force(engine, storage, width, unit, tmp_path):
                 assert [expected[place] for place in places] == pytest.approx(best, abs=2e-4)
             assert [hit.cosine for hit in found] == pytest.approx([expected[place] for place in places], abs=2e-4)
             assert [hit.text for hit in found] == [TEXTS[place].text for place in places]
+
+
+@pytest.mark.parametrize("width", [WIDTH, HALF])
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("engine", ["flat", "usearch", "sqlite"])
+def test_a_model_of_the_dot_product_orders_by_it(engine, storage, width, tmp_path):
+    by_dot = contract(unit=False, similarity="dot")
+    what = abouts.of(by_dot, storage, width=width, prompts=(None, None), made_by="litert-fp32")
+    assert what.similarity == "dot"
+    filled(ENGINES[engine], tmp_path / "index", what, unit=False)
+    rows = as_stored(embeddings(2, unit=False), what)
+    with open_index(tmp_path / "index") as index:
+        for query in embeddings(3, 8, unit=False):
+            dots = rows @ query[:width].astype(np.float64)
+            found = index.search(query, 10)
+            places = [int(hit.id[1:]) for hit in found]
+            assert list(dots[places]) == pytest.approx(sorted(dots)[:-11:-1], rel=1e-3)
+            # What is said beside it is the cosine.
+            expected = dots[places] / np.linalg.norm(rows[places], axis=1) / np.linalg.norm(query[:width])
+            assert [hit.cosine for hit in found] == pytest.approx(list(expected), abs=2e-4)
 
 
 def test_an_int8_score_is_the_integer_of_the_specification(tmp_path):

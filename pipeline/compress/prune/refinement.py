@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline import architectures, heads, tasks
+from pipeline.data import corpus
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.execution.worker import tell
@@ -38,8 +39,6 @@ _MOST_PASSES = 20
 _HELD_OUT = 64
 """Most passages, and most single texts, that are held out, on which the cosine is measured."""
 _HELD_OUT_SHARE = 0.1
-_WORDS_TO_TOKENS = 0.75
-"""Words for each token of a passage, so that it is hardly ever truncated."""
 VECTORS, HIDDEN = "vectors", "hidden_states"
 
 
@@ -91,20 +90,6 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
     }
 
 
-def passages(texts: Sequence[str], words: int) -> list[str]:
-    """Return texts of so many words or a little more, each joined of texts in a row, which often have one subject."""
-    found: list[str] = []
-    waiting: list[str] = []
-    count = 0
-    for text in texts:
-        waiting.append(text)
-        count += len(text.split())
-        if count >= words:
-            found.append(" ".join(waiting))
-            waiting, count = [], 0
-    return found
-
-
 def encoded(
     full: Any, folder: Path, texts: Sequence[Unlabelled], section: PruneSection
 ) -> tuple[list[Row], list[Row], Batches]:
@@ -113,7 +98,7 @@ def encoded(
     encoder = Encoder(tokenizers.load_tokenizer(folder), section.max_length)
     single = list(dict.fromkeys(text for one in texts for text in ((one,) if isinstance(one, str) else one)))
     single = [text for text in single if text.strip()]
-    long = passages(single, round(_WORDS_TO_TOKENS * section.max_length))
+    long = corpus.passages(single, section.max_length)
     draw, most = np.random.default_rng(section.seed), _BATCH * (section.refine or 0)
     drawn = [
         [some[number] for number in draw.permutation(len(some))[:count]]

@@ -50,7 +50,7 @@ def check_task(recipe: Recipe, section: str) -> None:
 def texts_of(context: Context, name: str, section: LearntSection) -> list[str]:
     """Return the texts of a section in a random order, so that any part of them is a sample; they are read once.
 
-    Of a pair, each text is one by itself.
+    Of a pair, each text is one by itself. For a static table half of them are joined to passages, as an index has them.
 
     Raises:
         InputError: they are absent or too few.
@@ -69,7 +69,13 @@ def texts_of(context: Context, name: str, section: LearntSection) -> list[str]:
                 f"{key}: {', '.join(section.texts or ())} hold {len(texts)} different texts; {_LEAST_TEXTS} or more "
                 "are needed, and thousands are better."
             )
-        context.texts[name] = [texts[number] for number in draw.permutation(len(texts))[: section.max_texts]]
+        long = corpus.passages(texts, section.max_length) if isinstance(section, StaticSection) else []
+        joined = [long[number] for number in draw.permutation(len(long))[: section.max_texts // 2]]
+        some = [texts[number] for number in draw.permutation(len(texts))[: section.max_texts - len(joined)]]
+        if joined:
+            every = [*joined, *some]
+            some = [every[number] for number in draw.permutation(len(every))]
+        context.texts[name] = some
     return context.texts[name]
 
 

@@ -171,6 +171,8 @@ final class FlatIndexTests: XCTestCase {
         try refused("index.json", "storage is bits", damage: text("\"int8\"", "\"bits\""))
         try refused("index.json", "scales for 15 numbers", damage: text("\"width\":16", "\"width\":15"))
         try refused("index.json", "unit_length false", damage: text("\"unit_length\":true", "\"unit_length\":false"))
+        try refused("index.json", "similarity is near", damage: text("\"similarity\":\"cosine\"", "\"similarity\":\"near\""))
+        try refused("index.json", "similarity is dot, and of unit", damage: text("\"similarity\":\"cosine\"", "\"similarity\":\"dot\""))
         try refused("offsets.bin", "offsets.bin says 0 for row 1") { $0.replaceSubrange(8..<16, with: [UInt8](repeating: 0, count: 8)) }
         try refused("offsets.bin", "for row 4") { $0[34] = 1 }
         try refused("removed.bin", "names row 9 of 5") { $0[0] = 9 }

@@ -14,7 +14,12 @@ public struct VectorSpace: Sendable, Equatable {
     /// Of int8 codes, one for each number, calibrated on text.
     public let scales: [Double]
 
-    private static let similarities: Set<String> = ["cosine", "dot"]
+    static let cosine = "cosine"
+    static let dot = "dot"
+    static let similarities: Set<String> = [cosine, dot]
+
+    /// Whether an index orders its rows by the dot product; otherwise by the cosine, also of vectors of unit length.
+    public var isByDot: Bool { similarity == Self.dot && !isUnitLength }
 
     /// Reads the fields of `vectors`, and refuses what no space can be.
     init(_ json: Json) throws {

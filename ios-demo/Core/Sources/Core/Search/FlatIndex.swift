@@ -62,9 +62,9 @@ public final class FlatIndex {
     /// - Throws: `IndexRefused` where it holds vectors of another space, is damaged, or somebody else writes it.
     public convenience init(_ folder: URL, _ space: VectorSpace, isWritable: Bool = false) throws {
         try self.init(folder, space.id, width: space.width, isWritable: isWritable)
-        if !space.widths.contains(spec.width) || spec.isUnitLength != space.isUnitLength {
-            let says = "it says width \(spec.width) and unit_length \(spec.isUnitLength)"
-            let model = "the model says \(space.widths.listed) and \(space.isUnitLength)"
+        if !space.widths.contains(spec.width) || spec.isUnitLength != space.isUnitLength || spec.isByDot != space.isByDot {
+            let says = "it says width \(spec.width), unit_length \(spec.isUnitLength) and similarity \(spec.similarity)"
+            let model = "the model says \(space.widths.listed), \(space.isUnitLength) and \(space.similarity)"
             throw IndexRefused.damaged(folder.lastPathComponent, "\(says), and \(model)")
         }
     }

@@ -50,6 +50,8 @@ public struct IndexSpec: Sendable {
     public let scales: [Double]?
     /// Whether the model's embeddings are of unit length.
     public let isUnitLength: Bool
+    /// Whether rows are ordered by the dot product, and not by the cosine.
+    public let isByDot: Bool
     /// Name of the prompt of the passages; nil for the default one.
     public let documentPrompt: String?
     /// Name of the prompt of what is looked for; nil for the default one.
@@ -59,20 +61,22 @@ public struct IndexSpec: Sendable {
 
     private static let schema = 1
     private static let keys: Set<String> = [
-        "schema_version", "space", "width", "storage", "scales", "unit_length", "document_prompt", "query_prompt", "made_by",
+        "schema_version", "space", "width", "storage", "scales", "unit_length", "similarity", "document_prompt", "query_prompt",
+        "made_by",
     ]
 
     var rowBytes: Int { width * storage.bytes }
 
     public init(
-        space: String, width: Int, storage: Storage, scales: [Double]?, isUnitLength: Bool, documentPrompt: String? = nil,
-        queryPrompt: String? = nil, madeBy: String
+        space: String, width: Int, storage: Storage, scales: [Double]?, isUnitLength: Bool, isByDot: Bool = false,
+        documentPrompt: String? = nil, queryPrompt: String? = nil, madeBy: String
     ) {
         self.space = space
         self.width = width
         self.storage = storage
         self.scales = scales
         self.isUnitLength = isUnitLength
+        self.isByDot = isByDot
         self.documentPrompt = documentPrompt
         self.queryPrompt = queryPrompt
         self.madeBy = madeBy
@@ -88,7 +92,8 @@ public struct IndexSpec: Sendable {
         let width = width ?? vectors.width
         self.init(
             space: vectors.id, width: width, storage: storage, scales: storage == .int8 ? Array(vectors.scales.prefix(width)) : nil,
-            isUnitLength: vectors.isUnitLength, documentPrompt: documentPrompt, queryPrompt: queryPrompt, madeBy: madeBy)
+            isUnitLength: vectors.isUnitLength, isByDot: vectors.isByDot, documentPrompt: documentPrompt, queryPrompt: queryPrompt,
+            madeBy: madeBy)
     }
 
     /// Reads the fields, and refuses what no index can be.
@@ -106,21 +111,30 @@ public struct IndexSpec: Sendable {
         scales = try json.present("scales") == nil ? nil : json.doubles("scales")
         guard let isUnitLength = try json.flagOrNil("unit_length") else { throw json.wrong("unit_length", "true or false") }
         self.isUnitLength = isUnitLength
+        let similarity = try json.textOrNil("similarity") ?? VectorSpace.cosine
+        if !VectorSpace.similarities.contains(similarity) {
+            throw WrongJson("similarity is \(similarity), and there are \(VectorSpace.similarities.sorted().listed)")
+        }
+        isByDot = similarity == VectorSpace.dot
         documentPrompt = try json.textOrNil("document_prompt")
         queryPrompt = try json.textOrNil("query_prompt")
         madeBy = try json.text("made_by")
         if !VectorSpace.isId(space) { throw WrongJson("space is \(space), which is not 16 hexadecimal digits") }
+        if isByDot && isUnitLength { throw WrongJson("similarity is dot, and of unit length the cosine is the same") }
         if width < 1 { throw WrongJson("width is \(width)") }
         if storage == .int8, let wrong = VectorSpace.wrongScales(scales ?? [], width) { throw WrongJson(wrong) }
         if storage == .float32, scales != nil { throw WrongJson("scales: float32 has none") }
     }
 
+    var similarity: String { isByDot ? VectorSpace.dot : VectorSpace.cosine }
+
     var json: Json {
         .object([
             ("schema_version", .literal("\(Self.schema)")), ("space", .text(space)), ("width", .literal("\(width)")),
             ("storage", .text(storage.rawValue)), ("scales", scales.map { .array($0.map(Json.number)) } ?? .null),
-            ("unit_length", .flag(isUnitLength)), ("document_prompt", documentPrompt.map(Json.text) ?? .null),
-            ("query_prompt", queryPrompt.map(Json.text) ?? .null), ("made_by", .text(madeBy)),
+            ("unit_length", .flag(isUnitLength)), ("similarity", .text(similarity)),
+            ("document_prompt", documentPrompt.map(Json.text) ?? .null), ("query_prompt", queryPrompt.map(Json.text) ?? .null),
+            ("made_by", .text(madeBy)),
         ])
     }
 }

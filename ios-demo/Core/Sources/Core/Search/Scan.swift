@@ -64,10 +64,11 @@ enum Scan {
     ) throws -> [(row: Int, cosine: Float)] {
         let cut = try cut(query, spec)
         var best = Best(top: top)
+        // Divided as a float of 32 bits, which is what all languages have at hand.
+        func perNorm(_ row: Int, _ dot: Double) -> Double { norms.map { quotient(Double(Float(dot)), Double($0[row])) } ?? dot }
         func offer(_ row: Int, _ dot: Double) {
             if removed.contains(row) { return }
-            // Divided as a float of 32 bits, which is what all languages have at hand.
-            best.offer(row, norms.map { quotient(Double(Float(dot)), Double($0[row])) } ?? dot)
+            best.offer(row, spec.isByDot ? dot : perNorm(row, dot))
         }
         guard let first = rows.bytes.baseAddress else { return [] }
         let count = rows.bytes.count / spec.rowBytes
@@ -86,7 +87,10 @@ enum Scan {
             }
         }
         let length = length(cut)
-        return best.rows.map { (row: $0.row, cosine: Float(quotient($0.score * step, length))) }
+        return best.rows.map { found in
+            let score = spec.isByDot ? perNorm(found.row, found.score) : found.score
+            return (row: found.row, cosine: Float(quotient(score * step, length)))
+        }
     }
 
     /// What has no direction has cosine 0.

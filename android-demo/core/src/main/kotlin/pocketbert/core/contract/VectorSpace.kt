@@ -28,9 +28,14 @@ class VectorSpace internal constructor(
     val widths: List<Int>,
     val scales: List<Double>,
 ) {
+    /** Whether an index orders its rows by the dot product; otherwise by the cosine, also of vectors of unit length. */
+    val isByDot get() = similarity == DOT && !isUnitLength
+
     internal companion object {
+        const val COSINE = "cosine"
+        const val DOT = "dot"
+        val SIMILARITIES = setOf(COSINE, DOT)
         private val ID = Regex("[0-9a-f]{16}")
-        private val SIMILARITIES = setOf("cosine", "dot")
 
         /** Whether a text can be the id of a space. */
         fun isId(text: String) = ID.matches(text)

@@ -222,9 +222,10 @@ class FlatIndex private constructor(private var files: IndexFiles, private val i
          */
         fun open(folder: File, space: VectorSpace, isWritable: Boolean = false): FlatIndex =
             open(folder, space.id, space.width, isWritable) {
-                if (it.width !in space.widths || it.isUnitLength != space.isUnitLength) {
-                    val says = "width ${it.width} and unit_length ${it.isUnitLength}"
-                    throw DamagedIndex(folder.name, "it says $says, and the model says ${space.widths} and ${space.isUnitLength}")
+                if (it.width !in space.widths || it.isUnitLength != space.isUnitLength || it.isByDot != space.isByDot) {
+                    val says = "width ${it.width}, unit_length ${it.isUnitLength} and similarity ${it.similarity}"
+                    val model = "${space.widths}, ${space.isUnitLength} and ${space.similarity}"
+                    throw DamagedIndex(folder.name, "it says $says, and the model says $model")
                 }
             }
 

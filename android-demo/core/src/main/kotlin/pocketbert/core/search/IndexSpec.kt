@@ -43,6 +43,7 @@ enum class Storage(val word: String, val bytes: Int) {
  * @property width numbers that are kept of a vector.
  * @property scales of int8 codes, one for each number; null where numbers are kept as they are.
  * @property isUnitLength whether the model's embeddings are of unit length.
+ * @property isByDot whether rows are ordered by the dot product, and not by the cosine.
  * @property documentPrompt name of the prompt of the passages; null for the default one.
  * @property queryPrompt name of the prompt of what is looked for; likewise.
  * @property madeBy the file whose vectors were the first, such as `litert-int8_dynamic`.
@@ -56,7 +57,10 @@ class IndexSpec(
     val documentPrompt: String?,
     val queryPrompt: String?,
     val madeBy: String,
+    val isByDot: Boolean = false,
 ) {
+    internal val similarity get() = if (isByDot) VectorSpace.DOT else VectorSpace.COSINE
+
     internal fun json() = JsonObject(
         linkedMapOf(
             "schema_version" to JsonPrimitive(SCHEMA),
@@ -65,6 +69,7 @@ class IndexSpec(
             "storage" to JsonPrimitive(storage.word),
             "scales" to (scales?.let { all -> JsonArray(all.map { JsonPrimitive(it) }) } ?: JsonNull),
             "unit_length" to JsonPrimitive(isUnitLength),
+            "similarity" to JsonPrimitive(similarity),
             "document_prompt" to JsonPrimitive(documentPrompt),
             "query_prompt" to JsonPrimitive(queryPrompt),
             "made_by" to JsonPrimitive(madeBy),
@@ -73,8 +78,18 @@ class IndexSpec(
 
     companion object {
         private const val SCHEMA = 1
-        private val KEYS =
-            setOf("schema_version", "space", "width", "storage", "scales", "unit_length", "document_prompt", "query_prompt", "made_by")
+        private val KEYS = setOf(
+            "schema_version",
+            "space",
+            "width",
+            "storage",
+            "scales",
+            "unit_length",
+            "similarity",
+            "document_prompt",
+            "query_prompt",
+            "made_by",
+        )
 
         /** Returns what an index of a model's vectors says. */
         fun of(
@@ -93,6 +108,7 @@ class IndexSpec(
             documentPrompt,
             queryPrompt,
             madeBy,
+            vectors.isByDot,
         )
 
         /** Reads the fields, and refuses what no index can be. */
@@ -101,6 +117,10 @@ class IndexSpec(
             if (version != SCHEMA) throw WrongJson("its schema_version is $version, and this version reads $SCHEMA; update the app")
             (json.keys - KEYS).firstOrNull()?.let { throw WrongJson("$it is no field of it; there are $KEYS") }
             val storage = json.text("storage")
+            val similarity = json.textOrNull("similarity") ?: VectorSpace.COSINE
+            if (similarity !in VectorSpace.SIMILARITIES) {
+                throw WrongJson("similarity is $similarity, and there are ${VectorSpace.SIMILARITIES}")
+            }
             val spec = IndexSpec(
                 json.text("space"),
                 json.number("width"),
@@ -110,8 +130,10 @@ class IndexSpec(
                 json.textOrNull("document_prompt"),
                 json.textOrNull("query_prompt"),
                 json.text("made_by"),
+                similarity == VectorSpace.DOT,
             )
             if (!VectorSpace.isId(spec.space)) throw WrongJson("space is ${spec.space}, which is not 16 hexadecimal digits")
+            if (spec.isByDot && spec.isUnitLength) throw WrongJson("similarity is dot, and of unit length the cosine is the same")
             if (spec.width < 1) throw WrongJson("width is ${spec.width}")
             when (spec.storage) {
                 Storage.INT8 -> VectorSpace.checkScales(spec.scales.orEmpty(), spec.width)?.let { throw WrongJson(it) }

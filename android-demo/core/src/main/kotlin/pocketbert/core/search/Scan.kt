@@ -82,7 +82,7 @@ internal object Scan {
         removed: BitSet,
     ): List<Scored> {
         val cut = cut(query, spec)
-        val best = Best(top, norms, removed)
+        val best = Best(top, norms, removed, spec.isByDot)
         val step = if (spec.scales == null) {
             dotFloats(cut, rows, count, spec) { row, dot -> best.offer(row, dot.toFloat().toDouble()) }
             1.0
@@ -184,14 +184,13 @@ internal class QueryCodes(query: FloatArray, scales: DoubleArray) {
 }
 
 /** The rows with the largest scores, offered in the order of their numbers. */
-private class Best(private val top: Int, private val norms: FloatArray?, private val removed: BitSet) {
+private class Best(private val top: Int, private val norms: FloatArray?, private val removed: BitSet, private val isByDot: Boolean) {
     private val scores = DoubleArray(top)
     private val numbers = IntArray(top)
     private var count = 0
 
     fun offer(row: Int, dot: Double) {
-        // Divided as a float of 32 bits, which is what all languages have at hand.
-        val score = if (norms == null) dot else Scan.quotient(dot.toFloat().toDouble(), norms[row].toDouble())
+        val score = if (isByDot) dot else perNorm(row, dot)
         // Of equal ones the earlier row stays before.
         if (removed[row] || (count == top && (top == 0 || score <= scores[top - 1]))) return
         var at = if (count < top) count++ else top - 1
@@ -204,5 +203,9 @@ private class Best(private val top: Int, private val norms: FloatArray?, private
         numbers[at] = row
     }
 
-    fun rows(cosine: (Double) -> Float) = List(count) { Scored(numbers[it], cosine(scores[it])) }
+    /** Divides as a float of 32 bits, which is what all languages have at hand. */
+    private fun perNorm(row: Int, dot: Double) = if (norms == null) dot else Scan.quotient(dot.toFloat().toDouble(), norms[row].toDouble())
+
+    fun rows(cosine: (Double) -> Float) =
+        List(count) { Scored(numbers[it], cosine(if (isByDot) perNorm(numbers[it], scores[it]) else scores[it])) }
 }

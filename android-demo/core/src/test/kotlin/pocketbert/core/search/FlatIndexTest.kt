@@ -141,6 +141,8 @@ class FlatIndexTest {
         refused("index.json", "storage is bits", damage = text("\"int8\"", "\"bits\""))
         refused("index.json", "scales for 15 numbers", damage = text("\"width\":16", "\"width\":15"))
         refused("index.json", "unit_length false", damage = text("\"unit_length\":true", "\"unit_length\":false"))
+        refused("index.json", "similarity is near", damage = text("\"similarity\":\"cosine\"", "\"similarity\":\"near\""))
+        refused("index.json", "similarity is dot, and of unit", damage = text("\"similarity\":\"cosine\"", "\"similarity\":\"dot\""))
         refused("offsets.bin", "offsets.bin says 0 for row 1") { it.also { bytes -> bytes.fill(0, 8, 16) } }
         refused("offsets.bin", "for row 4") { it.also { bytes -> bytes[34] = 1 } }
         refused("removed.bin", "names row 9 of 5") { it.also { bytes -> bytes[0] = 9 } }
