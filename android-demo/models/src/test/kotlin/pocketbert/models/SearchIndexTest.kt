@@ -235,7 +235,7 @@ class SearchIndexTest {
 
     /** Does something with the search of a model that has a smaller one of its space beside it, which [fast] runs. */
     private suspend fun CoroutineScope.searchingWithFast(search: SearchModel, act: suspend (TryModel) -> Unit) {
-        val folder = Served.copyWithKin(File(home, "models"), listOf(kin("fast", 1)))
+        val folder = Served.copyWithKin(File(home, "models"), listOf(kin("fast", 1, facts = """{"prompts": {"passage": "passage: "}}""")))
         val equipment = Served.equipment(mapOf("executorch" to bag, "litert" to fast), unsigned = true, models = folder)
         searching(search, Shelf.open(equipment).usable, act)
         eventually("all are closed") { bag.open + fast.open == 0 }
@@ -266,18 +266,20 @@ class SearchIndexTest {
             assertEquals(SearchModel.Indexed(isOwn = true, passages = 1_500), search.set.value.index)
             slow.countDown()
             for (place in listOf(3, 1_400)) assertEquals(all[place], model.asked(all[place]).found.first().text)
-            assertEquals(603 to 1_500 - there, bag.runs to fast.runs)
+            // Behind the prompt of the faster model, since the other one has none.
+            assertEquals(1f, model.asked("passage: ${all[1_400]}").found.first().cosine, 0.01f)
+            assertEquals(604 to 1_500 - there, bag.runs to fast.runs)
             // Other texts are indexed by it as well, until it is given up.
             val halted = CountDownLatch(1)
             fast.before = { if (fast.runs == 1_700 - there) halted.await() }
             search.importFrom("others.txt") { texts(2_000, from = 1_000).joinToString("\n").byteInputStream() }
             eventually("the faster model embeds the 200th of them") { fast.runs == 1_700 - there }
-            assertEquals(Pair("near", true) to 603, search.fills() to bag.runs)
+            assertEquals(Pair("near", true) to 604, search.fills() to bag.runs)
             val now = checkNotNull(search.set.value.index).passages
             search.preferFast(false)
             assertEquals("fast" to false, search.fills())
             filled(search, 2_000)
-            assertEquals(603 + 2_000 - now, bag.runs)
+            assertEquals(604 + 2_000 - now, bag.runs)
             halted.countDown()
         }
     }
