@@ -63,7 +63,8 @@ struct SentencesScreen: View {
     }
 }
 
-/// What the index holds that is searched; where it is being filled, how far that is, why it rests, and how to stop it.
+/// What the index holds that is searched; where it is being filled, how far that is, why it rests, how to stop it, and
+/// by which model.
 struct IndexRows: View {
     let index: SearchModel.Indexed
     let search: SearchModel
@@ -80,6 +81,14 @@ struct IndexRows: View {
                 Button("Go on indexing") { search.goOn() }.frame(minHeight: Theme.target)
             } else {
                 Button("Stop indexing") { search.stop() }.frame(minHeight: Theme.target)
+            }
+            if let other = index.other {
+                if index.isFast {
+                    Button("Index with \(other) again") { search.preferFast(false) }.frame(minHeight: Theme.target)
+                } else {
+                    Button("Index with \(other), which is faster and less exact") { search.preferFast(true) }
+                        .frame(minHeight: Theme.target)
+                }
             }
         } else {
             Text(verbatim: Words.passages(index.passages)).font(.callout).foregroundStyle(.secondary)

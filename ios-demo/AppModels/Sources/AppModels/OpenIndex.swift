@@ -2,6 +2,15 @@ import AppParts
 import Core
 import Foundation
 
+extension Signature {
+    /// The prompt of what is looked for. A model that has prompts embeds what is looked for with the one named `query`, what is
+    /// searched with `document` or `passage`, and with the default one where there is none of these names.
+    var queryPrompt: String? { prompts["query"].map { _ in "query" } }
+
+    /// The prompt of what is searched, as `queryPrompt` says.
+    var documentPrompt: String? { ["document", "passage"].first { prompts[$0] != nil } }
+}
+
 /// An index that is searched, off the main thread and by one call at a time.
 actor OpenIndex {
     /// Texts that are sorted by length together.
@@ -38,7 +47,7 @@ actor OpenIndex {
     private static func spec(_ model: Model) throws -> (IndexSpec, width: Int) {
         let signature = model.signature
         let madeBy = "\(signature.backend)-\(signature.scheme)"
-        let (document, query) = (SearchModel.sentencePrompt(signature), SearchModel.queryPrompt(signature))
+        let (document, query) = (signature.documentPrompt, signature.queryPrompt)
         if let vectors = signature.vectors {
             return (IndexSpec(vectors, .int8, documentPrompt: document, queryPrompt: query, madeBy: madeBy), vectors.width)
         }
@@ -109,7 +118,7 @@ actor OpenIndex {
     ///
     /// - Parameters:
     ///   - texts: those.
-    ///   - worker: embeds them.
+    ///   - worker: embeds them; its model's vectors are of the index's space.
     ///   - rest: says why it has to rest now.
     ///   - restSeconds: after which that is asked again.
     ///   - tell: is called with how many texts are there, and why it rests.
@@ -117,7 +126,7 @@ actor OpenIndex {
         _ texts: OwnTexts, _ worker: Worker, rest: @MainActor @Sendable () -> Rest?, restSeconds: Double,
         tell: @MainActor @Sendable (_ done: Int, _ rest: Rest?) async throws -> Void
     ) async throws {
-        let prompt = SearchModel.sentencePrompt(worker.shelved.model.signature)
+        let prompt = worker.shelved.model.signature.documentPrompt
         let reading = try texts.read()
         var wanted: [UInt64] = []
         while wanted.count < SearchModel.mostTexts,

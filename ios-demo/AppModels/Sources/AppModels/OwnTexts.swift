@@ -26,12 +26,25 @@ struct OwnTexts: Sendable {
     ///
     /// - Throws: `Refused`; any error where it cannot be read, or there is no room.
     func take(_ from: URL) throws -> Int {
-        let size = try FileManager.default.attributesOfItem(atPath: from.path)[.size] as? Int ?? 0
-        if size > Self.mostBytes { throw Refused.tooLarge }
+        try Self.check(from, most: Self.mostBytes)
         try makeFolder()
         drop()
         try FileManager.default.copyItem(at: from, to: aside)
         return try count(aside)
+    }
+
+    /// Returns the text of a file that is kept in memory.
+    ///
+    /// - Throws: `Refused`; any error where it cannot be read.
+    static func read(_ file: URL, most: Int) throws -> String {
+        try check(file, most: most)
+        guard let text = String(data: try Data(contentsOf: file), encoding: .utf8) else { throw Refused.notUtf8 }
+        return text
+    }
+
+    private static func check(_ file: URL, most: Int) throws {
+        let size = try FileManager.default.attributesOfItem(atPath: file.path)[.size] as? Int ?? 0
+        if size > most { throw Refused.tooLarge }
     }
 
     /// Takes texts that are in memory.

@@ -40,6 +40,10 @@ public final class SearchModel {
         public fileprivate(set) var rest: Rest?
         /// Whether a person has stopped it.
         public fileprivate(set) var isStopped = false
+        /// The name of the model that can fill it in place of the one that does; nil where there is none.
+        public fileprivate(set) var other: String?
+        /// Whether the faster and less exact one of both fills it, see `ShelvedModel.faster`.
+        public fileprivate(set) var isFast = false
     }
 
     /// More are not embedded for one question where there is no folder for an index: a phone embeds some hundred a second.
@@ -75,7 +79,10 @@ public final class SearchModel {
     /// What was looked for last.
     private var query: [Float]?
     /// The model whose embeddings are kept, also while it is closed.
-    private var embedder: ShelvedModel.ID?
+    private var embedder: ShelvedModel?
+    /// Fills an index of a person's own texts in place of `embedder` when asked to, and answers no question; nil where there is none.
+    private var faster: ShelvedModel?
+    private var prefersFast = false
     private var embeddings: [String: [Float]] = [:]
     /// Rises whenever the set is written.
     private var edition = 0
@@ -115,12 +122,18 @@ public final class SearchModel {
     public func saved() async { await saving?.value }
 
     /// Takes an open model, whose embeddings may be others, and goes on with its index; nil where it is closed.
-    func use(_ worker: Worker?) {
+    ///
+    /// - Parameters:
+    ///   - worker: that model's.
+    ///   - models: of which a faster one may fill it.
+    func use(_ worker: Worker?, among models: [ShelvedModel] = []) {
         if self.worker !== worker { pause() }
         self.worker = worker
         guard let worker else { return }
-        if worker.shelved.id != embedder {
-            embedder = worker.shelved.id
+        if worker.shelved.id != embedder?.id {
+            embedder = worker.shelved
+            faster = worker.shelved.faster(among: models)
+            prefersFast = false
             embeddings = [:]
             found = []
         }
@@ -157,6 +170,20 @@ public final class SearchModel {
         open()
     }
 
+    /// Goes on with filling the index by the faster model, or by the one that is asked; passages that are there stay.
+    public func preferFast(_ isSo: Bool) {
+        prefersFast = isSo && faster != nil
+        offer()
+        goOn()
+    }
+
+    /// Says of an index that is being filled by which model, and which other one can.
+    private func offer() {
+        guard index?.texts != nil else { return }
+        index?.other = (prefersFast ? embedder : faster)?.name
+        index?.isFast = prefersFast
+    }
+
     /// Waits until the index is full or stopped, or is closed where it was left.
     public func settled() async {
         await filling?.value
@@ -173,7 +200,9 @@ public final class SearchModel {
         self.opening = opening
         filling = Task {
             guard let index = await opening.value, index.isOwn, self.index?.isStopped != true, !Task.isCancelled else { return }
-            await fill(index, worker)
+            // Closed when nobody holds it any more: questions are asked of the other one.
+            let filler = prefersFast ? faster.map { Worker($0) } : nil
+            await fill(index, filler ?? worker)
         }
     }
 
@@ -191,6 +220,7 @@ public final class SearchModel {
             guard edition == opened else { return found }
             let isStopped = index?.isStopped ?? false
             index = found.map { Indexed(isOwn: $0.isOwn, passages: passages, texts: texts, isStopped: isStopped) }
+            offer()
             return found
         } catch {
             if edition == opened {
@@ -217,8 +247,7 @@ public final class SearchModel {
             }
             let passages = await index.count
             guard edition == opened, !Task.isCancelled else { return }
-            self.index?.passages = passages
-            self.index?.texts = nil
+            self.index = Indexed(isOwn: true, passages: passages)
             try await look(index)
         } catch {
             if edition != opened || Task.isCancelled || error is CancellationError { return }
@@ -259,9 +288,7 @@ public final class SearchModel {
         let name = file.lastPathComponent
         do {
             guard let own else {
-                guard let data = try await Task.detached(operation: { try Self.read(file) }).value else { throw OwnTexts.Refused.tooLarge }
-                guard let text = String(data: data, encoding: .utf8) else { throw OwnTexts.Refused.notUtf8 }
-                return replace(by: text)
+                return replace(by: try await Task.detached { try OwnTexts.read(file, most: Self.mostFileBytes) }.value)
             }
             let most = Self.mostInMemory
             let (count, few) = try await Task.detached { () -> (Int, [String]?) in
@@ -290,12 +317,6 @@ public final class SearchModel {
         problem = count > Self.mostTexts ? .cut(taken: Self.mostTexts, of: count) : nil
         index = Indexed(isOwn: true, passages: 0, texts: min(count, Self.mostTexts))
         open()
-    }
-
-    /// Returns what a file holds, or nil where that is too much.
-    private nonisolated static func read(_ file: URL) throws -> Data? {
-        let size = try FileManager.default.attributesOfItem(atPath: file.path)[.size] as? Int ?? 0
-        return size > mostFileBytes ? nil : try Data(contentsOf: file)
     }
 
     /// Finds what is nearest to an embedding, in the index where there is one; embeds sentences that are new first. Cancelled with
@@ -331,7 +352,7 @@ public final class SearchModel {
             }
             if missing % 8 == 0 { progress = (place, sentences.count) }
             missing += 1
-            let prompt = Self.sentencePrompt(worker.shelved.model.signature)
+            let prompt = worker.shelved.model.signature.documentPrompt
             let reply = try await worker.ask(Question(sentence, prompt: prompt))
             try Task.checkCancellation()
             // Another model may have been taken meanwhile.
@@ -340,16 +361,6 @@ public final class SearchModel {
             all.append(embedding)
         }
         return all
-    }
-
-    /// Returns the prompt of what is looked for. The prompts of a search, for models that have some: what is looked for is
-    /// embedded with the one named `query`, the sentences with `document` or `passage`, and with the default one where there is
-    /// none of these names.
-    nonisolated static func queryPrompt(_ signature: Signature) -> String? { signature.prompts["query"].map { _ in "query" } }
-
-    /// Returns the prompt of the sentences, as `queryPrompt` says.
-    nonisolated static func sentencePrompt(_ signature: Signature) -> String? {
-        ["document", "passage"].first { signature.prompts[$0] != nil }
     }
 
     private func set(_ new: [String]) {

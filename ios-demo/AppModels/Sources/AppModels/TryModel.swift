@@ -73,7 +73,7 @@ public final class TryModel {
         warmMs = nil
         search.forget()
         // What is written here is looked for.
-        prompt = SearchModel.queryPrompt(model.model.signature) ?? model.model.signature.defaultPrompt ?? ""
+        prompt = model.model.signature.queryPrompt ?? model.model.signature.defaultPrompt ?? ""
         if !sameTask {
             let example = Examples.question(for: model.task)
             first = example.first
@@ -131,7 +131,7 @@ public final class TryModel {
         }
         let worker = worker ?? Worker(chosen)
         self.worker = worker
-        search.use(worker)
+        search.use(worker, among: models)
         state = .opening
         work = Task {
             do {

@@ -6,7 +6,8 @@ import Foundation
 final class BagOfTokens: Runtime, @unchecked Sendable {
     private let lock = NSLock()
     private var tokens: [Int] = []
-    private var act: @Sendable (Int) -> Void = { _ in }
+    private var files = 0
+    private var act: @Sendable (Int) throws -> Void = { _ in }
     let name = "bag of tokens"
     let backend: String
     let version: String
@@ -19,20 +20,28 @@ final class BagOfTokens: Runtime, @unchecked Sendable {
     /// How many rows were run.
     var runs: Int { lock.withLock { tokens.count } }
 
+    /// How many models are open.
+    var openFiles: Int { lock.withLock { files } }
+
     /// How many tokens each of them had, padding left out.
     var lengths: [Int] { lock.withLock { tokens } }
 
-    /// Is called before each run with its number, in the thread that runs.
-    func before(_ act: @escaping @Sendable (Int) -> Void) { lock.withLock { self.act = act } }
+    /// Is called before each run with its number, in the thread that runs; what it throws is the run's.
+    func before(_ act: @escaping @Sendable (Int) throws -> Void) { lock.withLock { self.act = act } }
 
-    func open(_ model: Model, _ options: RunnerOptions) throws -> any Runner { Bag(self) }
+    func open(_ model: Model, _ options: RunnerOptions) throws -> any Runner {
+        lock.withLock { files += 1 }
+        return Bag(self)
+    }
 
-    fileprivate func count(_ length: Int) {
+    fileprivate func close() { lock.withLock { files -= 1 } }
+
+    fileprivate func count(_ length: Int) throws {
         let (number, act) = lock.withLock {
             tokens.append(length)
             return (tokens.count, self.act)
         }
-        act(number)
+        try act(number)
     }
 
     fileprivate static func embedding(_ ids: [Int32], _ width: Int) -> [Float] {
@@ -65,9 +74,9 @@ private final class Bag: Runner, Sendable {
     func run(_ row: PaddedRow) throws -> [String: [Float]] {
         let mask = row.inputs["attention_mask"] ?? []
         let ids = zip(row.inputs["input_ids"] ?? [], mask).filter { $0.1 > 0 }.map(\.0)
-        runtime.count(ids.count)
+        try runtime.count(ids.count)
         return ["sentence_embedding": BagOfTokens.embedding(ids, (row.function.outputs[0].shape.last ?? nil) ?? 0)]
     }
 
-    func close() {}
+    func close() { runtime.close() }
 }

@@ -187,6 +187,128 @@ final class SearchIndexTests: XCTestCase {
         XCTAssertNil(search.problem)
     }
 
+    func testTheSmallestModelOfTheSameSpaceThatIsSmallerAndOfAnotherRecipeIsTheFasterOne() async throws {
+        let served = try Served()
+        let file = served.folder.appendingPathComponent("models/near/litert-int8_dynamic/signature.json")
+        let signature = try XCTUnwrap(try JSONSerialization.jsonObject(with: Data(contentsOf: file)) as? [String: Any])
+        let vectors = try XCTUnwrap(signature["vectors"] as? [String: Any])
+        let parameters = try XCTUnwrap(signature["parameters"] as? Int)
+        func with(_ facts: [String: Any]) -> [String: Any] { ["parameters": 1, "vectors": vectors.merging(facts) { $1 }] }
+        let scales = try XCTUnwrap(vectors["scales"] as? [Double])
+        let functions = try XCTUnwrap(signature["functions"] as? [[String: Any]]).map { function in
+            let output: [String: Any] = ["name": "sentence_embedding", "dtype": "float32", "shape": [1, 192]]
+            return function.merging(["outputs": [output]]) { $1 }
+        }
+        let narrow = with(["width": 192, "widths": [192], "scales": Array(scales[..<192])]).merging(["functions": functions]) { $1 }
+        let kin: [String: [String: Any]] = [
+            "near": ["parameters": 1],
+            "fast": ["parameters": parameters - 1],
+            "fastest": ["parameters": 2],
+            "equal": ["parameters": parameters],
+            "larger": ["parameters": parameters + 1],
+            "random": ["parameters": 1, "random_weights": true],
+            "elsewhere": with(["space": "0123456789abcdef"]),
+            "unscaled": with(["unit_length": false]),
+            "narrow": narrow,
+        ]
+        let models = try copyWithKin(served, kin)
+        let all = try Shelf.open(try served.equipment(unsigned: true, models: models)).usable
+        XCTAssertEqual(all.count, kin.count + 1)
+        let near = try XCTUnwrap(all.first { $0.id == Self.id })
+        XCTAssertEqual(all.filter { near.faster(among: [near, $0]) != nil }.map(\.name).sorted(), ["fast", "fastest"])
+        XCTAssertEqual(near.faster(among: all)?.name, "fastest")
+        XCTAssertEqual(near.faster(among: all.reversed())?.name, "fastest")
+        let fastest = try XCTUnwrap(all.first { $0.name == "fastest" })
+        XCTAssertNil(fastest.faster(among: all.filter { $0.id == Self.id || $0.name == "fast" }))
+    }
+
+    /// Returns a model that is asked and has a smaller one of its space beside it, and what runs both.
+    private func twoSpeeds(_ search: SearchModel) throws -> (model: TryModel, bag: BagOfTokens, fast: BagOfTokens) {
+        let served = try Served()
+        let (bag, fast) = (try bag(), BagOfTokens("litert", version: try served.runtime("litert").version))
+        let models = try copyWithKin(served, ["fast": ["parameters": 1, "prompts": ["passage": "passage: "]]])
+        let equipment = try served.equipment(instead: ["executorch": bag, "litert": fast], unsigned: true, models: models)
+        return (model(search, try Shelf.open(equipment).usable), bag, fast)
+    }
+
+    private func expect(_ search: SearchModel, other: String?, isFast: Bool, line: UInt = #line) {
+        XCTAssertEqual(search.index?.other, other, line: line)
+        XCTAssertEqual(search.index?.isFast, isFast, line: line)
+    }
+
+    func testAFasterModelOfTheSpaceIndexesTextsWhenAskedToAndIsAskedNoQuestion() async throws {
+        let place = try scratch()
+        let search = SearchModel(home: place.appendingPathComponent("home"))
+        let (model, bag, fast) = try twoSpeeds(search)
+        let all = texts(1_500)
+        await search.importFile(try file(all, in: place))
+        let slow = DispatchSemaphore(value: 0)
+        bag.before { if $0 == 600 { slow.wait() } }
+        model.ask()
+        try await eventually("the model that is asked embeds the 600th text") { bag.runs == 600 }
+        expect(search, other: "fast", isFast: false)
+        XCTAssertEqual(fast.runs, 0)
+        let there = try XCTUnwrap(search.index?.passages)
+        XCTAssertGreaterThan(there, 512)
+        search.preferFast(true)
+        expect(search, other: "near", isFast: true)
+        slow.signal()
+        try await isFull(search, 1_500)
+        // What was there is not embedded again.
+        XCTAssertEqual([bag.runs, fast.runs], [600, 1_500 - there])
+        try await eventually("the faster model is closed") { fast.openFiles == 0 }
+        expect(search, other: nil, isFast: false)
+        for place in [3, 1_400] {
+            try await asked(model, all[place])
+            XCTAssertEqual(search.found.first?.text, all[place])
+        }
+        // Behind the prompt of the faster model, since the other one has none.
+        try await asked(model, "passage: \(all[1_400])")
+        XCTAssertEqual(search.found.first?.cosine ?? 0, 1, accuracy: 0.01)
+        XCTAssertEqual([bag.runs, fast.runs], [603, 1_500 - there])
+        // Other texts are indexed by it as well, until it is given up.
+        let halted = DispatchSemaphore(value: 0)
+        fast.before { if $0 == 1_700 - there { halted.wait() } }
+        await search.importFile(try file(texts(2_000, from: 1_000), in: place))
+        try await eventually("the faster model embeds the 200th of them") { fast.runs == 1_700 - there }
+        expect(search, other: "near", isFast: true)
+        XCTAssertEqual(bag.runs, 603)
+        let now = try XCTUnwrap(search.index?.passages)
+        search.preferFast(false)
+        expect(search, other: "fast", isFast: false)
+        halted.signal()
+        try await isFull(search, 2_000)
+        XCTAssertEqual([bag.runs, fast.runs], [603 + 2_000 - now, 1_700 - there])
+        try await eventually("the faster model is closed") { fast.openFiles == 0 }
+        model.leave()
+    }
+
+    func testAFasterModelThatFailsIsClosedAndAnotherModelThatIsAskedDoesWithoutIt() async throws {
+        let place = try scratch()
+        let search = SearchModel(home: place.appendingPathComponent("home"))
+        let (model, bag, fast) = try twoSpeeds(search)
+        bag.before { if $0 > 100 { throw RunnerFailed("it is slow") } }
+        await search.importFile(try file(texts(600), in: place))
+        model.ask()
+        try await eventually("it is stopped") { search.index?.isStopped == true }
+        fast.before { _ in throw RunnerFailed("it is fast") }
+        search.preferFast(true)
+        try await eventually("the faster model has failed") { search.problem == .failed("It is fast.") }
+        try await eventually("the faster model is closed") { fast.openFiles == 0 }
+        expect(search, other: "near", isFast: true)
+        XCTAssertEqual(search.index?.isStopped, true)
+        let halted = DispatchSemaphore(value: 0)
+        fast.before { if $0 == 3 { halted.wait() } }
+        model.choose("near/litert-int8_dynamic")
+        search.goOn()
+        model.ask()
+        try await eventually("the faster one is offered") { search.index?.other == "fast" && search.index?.isFast == false }
+        halted.signal()
+        try await isFull(search, 600)
+        model.leave()
+        try await eventually("all are closed") { bag.openFiles + fast.openFiles == 0 }
+    }
+
     /// Writes an index as `pocketbert index` does, of texts that an app's model embeds.
     private func write(_ folder: URL, _ texts: [String], _ models: [ShelvedModel], space: String? = nil) async throws {
         let shelved = try XCTUnwrap(models.first { $0.id == Self.id })

@@ -197,6 +197,38 @@ extension XCTestCase {
         return place
     }
 
+    /// Copies the student `near`, with others of its kind beside it or in place of it, which nobody signs.
+    ///
+    /// - Parameter kin: by their recipes, facts in the signature of a student with the files of `near` for LiteRT; `random_weights` is
+    ///   said beside it.
+    func copyWithKin(_ served: Served, _ kin: [String: [String: Any]]) throws -> URL {
+        let (models, place) = (served.folder.appendingPathComponent("models"), try scratch().appendingPathComponent("models"))
+        let target = "litert-int8_dynamic"
+        var index = try XCTUnwrap(
+            try JSONSerialization.jsonObject(with: Data(contentsOf: models.appendingPathComponent("models.json"))) as? [String: Any])
+        var entries = try XCTUnwrap(index["models"] as? [[String: Any]]).filter { $0["recipe"] as? String == "near" }
+        let near = try XCTUnwrap(entries.first { $0["backend"] as? String == "litert" })
+        try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        try FileManager.default.copyItem(at: models.appendingPathComponent("near"), to: place.appendingPathComponent("near"))
+        for (recipe, facts) in kin {
+            let folder = place.appendingPathComponent("\(recipe)/\(target)")
+            if recipe != "near" {
+                try FileManager.default.createDirectory(
+                    at: folder.deletingLastPathComponent(), withIntermediateDirectories: true)
+                try FileManager.default.copyItem(at: models.appendingPathComponent("near/\(target)"), to: folder)
+                entries.append(near.merging(["recipe": recipe, "folder": "\(recipe)/\(target)"]) { $1 })
+            }
+            try change(folder, facts: facts.filter { $0.key != "random_weights" })
+            try change(folder) { said in
+                said["recipe"] = recipe
+                said["random_weights"] = facts["random_weights"] ?? false
+            }
+        }
+        index["models"] = entries
+        try JSONSerialization.data(withJSONObject: index).write(to: place.appendingPathComponent("models.json"))
+        return place
+    }
+
     /// Gives a copied student other facts in its signature, which nobody signs any more.
     func change(_ folder: URL, facts: [String: Any]) throws {
         let file = folder.appendingPathComponent("signature.json")

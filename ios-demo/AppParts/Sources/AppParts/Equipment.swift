@@ -68,6 +68,21 @@ public struct ShelvedModel: Sendable, Identifiable {
     /// The recipe's name, which is what its maker calls it.
     public var name: String { model.entry.recipe }
 
+    /// Returns the smallest of some models that can embed documents for this one's index, or nil: one of the same vector space with
+    /// fewer parameters, which is faster and less exact. A file of the same recipe is another format of this one.
+    public func faster(among models: [ShelvedModel]) -> ShelvedModel? {
+        models.filter { $0.shares(model.signature.vectors) && $0.name != name && !$0.model.hasRandomWeights && $0.size < size }
+            .min { $0.size < $1.size }
+    }
+
+    private var size: Int { model.signature.parameters }
+
+    /// Whether vectors of it may lie in one index with those of a space; false where an older version has made one of both.
+    private func shares(_ other: VectorSpace?) -> Bool {
+        guard let other, let own = model.signature.vectors else { return false }
+        return own.id == other.id && own.width == other.width && own.isUnitLength == other.isUnitLength
+    }
+
     /// The compute units that a screen offers: those that the file may use, see `Model.allowedUnits`, and the runtime has here.
     public var units: [String] { model.allowedUnits.filter(has) }
 

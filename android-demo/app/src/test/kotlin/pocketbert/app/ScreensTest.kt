@@ -245,7 +245,7 @@ class ScreensTest : OnScreen() {
     }
 
     @Test
-    fun `an index says what it holds, why it rests, and that it is stopped`() = launched { scenario ->
+    fun `an index says what it holds, why it rests, that it is stopped, and what can fill it`() = launched { scenario ->
         await { isThere("Self-test") }
         val search = SearchModel()
         val filling = SearchModel.Indexed(isOwn = true, passages = 4_096, texts = 10_000, rest = Rest.HOT)
@@ -257,6 +257,14 @@ class ScreensTest : OnScreen() {
         assertTrue(isThere("The phone is hot") && isThere("Stop indexing") && isThere("Go on indexing"))
         assertTrue(isThere("10000 passages are searched"))
         photograph(scenario, "index")
+        val one = filling.copy(rest = null)
+        val offers = listOf(one.copy(other = "minilm-static"), one.copy(other = "minilm", isFast = true))
+        scenario.onActivity { activity ->
+            activity.setContent { PocketBertTheme { Surface { Cards { for (offer in offers) IndexBlock(offer, search) } } } }
+        }
+        await { isThere("Index with minilm-static, which is faster and less exact") }
+        assertTrue(isThere("Index with minilm again"))
+        photograph(scenario, "index-faster")
     }
 
     @Test

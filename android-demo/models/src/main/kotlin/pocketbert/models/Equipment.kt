@@ -81,6 +81,21 @@ class ShelvedModel(val model: Model, val linked: LinkedRuntime, internal val equ
 
     /** The recipe's name, which is what its maker calls it. */
     val name get() = model.entry.recipe
+
+    private val parameters get() = model.signature.parameters
+
+    /** What two models share whose vectors may lie in one index; null for one that embeds nothing, or that an older version made. */
+    private val space get() = model.signature.vectors?.let { Triple(it.id, it.width, it.isUnitLength) }
+
+    /**
+     * Returns the smallest of some models that can embed documents for this one's index, or null: one of the same vector space with
+     * fewer parameters, which is faster and less exact. A file of the same recipe is another format of this one.
+     */
+    fun faster(among: List<ShelvedModel>): ShelvedModel? {
+        val own = space ?: return null
+        return among.filter { it.space == own && it.name != name && !it.model.hasRandomWeights && it.parameters < parameters }
+            .minByOrNull { it.parameters }
+    }
 }
 
 /** A model that cannot be used, and the reason in a sentence. */

@@ -6,6 +6,7 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.withContext
 import pocketbert.core.contract.Files
 import pocketbert.core.contract.Model
+import pocketbert.core.contract.Signature
 import pocketbert.core.search.DamagedIndex
 import pocketbert.core.search.FlatIndex
 import pocketbert.core.search.IndexSpec
@@ -15,6 +16,15 @@ import pocketbert.core.search.Storage
 import java.io.File
 import java.io.IOException
 import java.security.MessageDigest
+
+/**
+ * The prompt of what is looked for. A model that has prompts embeds what is looked for with the one named `query`, what is searched
+ * with `document` or `passage`, and with the default one where there is none of these names.
+ */
+internal val Signature.queryPrompt: String? get() = "query".takeIf { it in prompts }
+
+/** The prompt of what is searched, as [queryPrompt] says. */
+internal val Signature.documentPrompt: String? get() = listOf("document", "passage").firstOrNull { it in prompts }
 
 /** An index that is searched, off the main thread and by one call at a time. */
 internal class OpenIndex private constructor(private val index: FlatIndex, val isOwn: Boolean) {
@@ -31,11 +41,12 @@ internal class OpenIndex private constructor(private val index: FlatIndex, val i
      * Puts texts into the index, and removes what is none of them; what is there already is passed over, so that it goes on where it
      * was left, be it by a kill.
      *
+     * @param worker embeds them; its model's vectors are of the index's space.
      * @param gate says when to rest; it is asked again after [restMs].
      * @param tell is called with how many texts are there, and why it rests.
      */
     suspend fun fill(texts: OwnTexts, worker: Worker, gate: EnergyGate?, restMs: Long, tell: suspend (done: Int, rest: Rest?) -> Unit) {
-        val prompt = SearchModel.sentencePrompt(worker.shelved.model.signature)
+        val prompt = worker.shelved.model.signature.documentPrompt
         var wanted = LongArray(WINDOW)
         var count = 0
         withContext(Dispatchers.IO) { texts.open() }.use { reading ->
@@ -112,7 +123,7 @@ internal class OpenIndex private constructor(private val index: FlatIndex, val i
         private fun spec(model: Model): Pair<IndexSpec, Int> {
             val signature = model.signature
             val madeBy = "${signature.backend}-${signature.scheme}"
-            val (document, query) = SearchModel.sentencePrompt(signature) to SearchModel.queryPrompt(signature)
+            val (document, query) = signature.documentPrompt to signature.queryPrompt
             val vectors = signature.vectors
             if (vectors != null) return IndexSpec.of(vectors, Storage.INT8, vectors.width, document, query, madeBy) to vectors.width
             val width = checkNotNull(signature.functions.first().outputs.first().shape.last()) { "an embedding has a width" }

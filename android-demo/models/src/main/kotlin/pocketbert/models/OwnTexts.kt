@@ -1,10 +1,12 @@
 package pocketbert.models
 
 import java.io.BufferedReader
+import java.io.ByteArrayOutputStream
 import java.io.File
 import java.io.IOException
 import java.io.InputStream
 import java.io.InputStreamReader
+import java.nio.ByteBuffer
 import java.nio.charset.CharacterCodingException
 import java.security.MessageDigest
 
@@ -33,23 +35,11 @@ internal class OwnTexts(home: File) {
      */
     fun take(open: () -> InputStream): Int {
         aside.parentFile?.mkdirs()
-        open().use { from -> aside.outputStream().use { to -> copy(from, to::write) } }
+        open().use { from -> aside.outputStream().use { to -> copy(from, MOST_BYTES, to::write) } }
         return try {
             count(aside)
         } catch (_: CharacterCodingException) {
             throw NotText()
-        }
-    }
-
-    private fun copy(from: InputStream, write: (ByteArray, Int, Int) -> Unit) {
-        val buffer = ByteArray(1 shl 16)
-        var all = 0L
-        while (true) {
-            val count = from.read(buffer)
-            if (count < 0) return
-            all += count
-            if (all > MOST_BYTES) throw TooLarge()
-            write(buffer, 0, count)
         }
     }
 
@@ -94,6 +84,35 @@ internal class OwnTexts(home: File) {
 
     companion object {
         const val MOST_BYTES = 64L shl 20
+
+        /**
+         * Returns the text of a file that is kept in memory.
+         *
+         * @throws TooLarge there are more bytes than [most].
+         * @throws NotText it is no UTF-8.
+         * @throws IOException it cannot be read.
+         */
+        fun read(most: Long, open: () -> InputStream): String {
+            val bytes = ByteArrayOutputStream()
+            open().use { copy(it, most, bytes::write) }
+            try {
+                return Charsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes.toByteArray())).toString()
+            } catch (_: CharacterCodingException) {
+                throw NotText()
+            }
+        }
+
+        private fun copy(from: InputStream, most: Long, write: (ByteArray, Int, Int) -> Unit) {
+            val buffer = ByteArray(1 shl 16)
+            var all = 0L
+            while (true) {
+                val count = from.read(buffer)
+                if (count < 0) return
+                all += count
+                if (all > most) throw TooLarge()
+                write(buffer, 0, count)
+            }
+        }
 
         private fun reader(file: File) = BufferedReader(InputStreamReader(file.inputStream(), Charsets.UTF_8.newDecoder()))
 

@@ -13,14 +13,11 @@ import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
-import pocketbert.core.contract.Signature
 import pocketbert.core.output.Outputs
 import pocketbert.core.search.IndexRefused
 import java.io.File
 import java.io.IOException
 import java.io.InputStream
-import java.nio.ByteBuffer
-import java.nio.charset.CharacterCodingException
 
 /**
  * What is searched by meaning: a set of sentences, each of which is embedded once and kept while the model and the sentence stay the
@@ -49,6 +46,8 @@ class SearchModel(
      * @property texts of which that many are in the index when it is full; null where it is.
      * @property rest why filling it rests; null where it goes on.
      * @property isStopped whether a person has stopped it.
+     * @property other name of the model that can fill it in place of the one that does; null where there is none.
+     * @property isFast whether the faster and less exact one of both fills it, see [ShelvedModel.faster].
      */
     data class Indexed(
         val isOwn: Boolean,
@@ -56,6 +55,8 @@ class SearchModel(
         val texts: Int? = null,
         val rest: Rest? = null,
         val isStopped: Boolean = false,
+        val other: String? = null,
+        val isFast: Boolean = false,
     )
 
     /** What went wrong with a set. */
@@ -99,7 +100,11 @@ class SearchModel(
     private var scope: CoroutineScope? = null
 
     /** The model whose embeddings are kept, also while it is closed. */
-    private var embedder: String? = null
+    private var embedder: ShelvedModel? = null
+
+    /** Fills an index of a person's own texts in place of [embedder] when asked to, and answers no question; null where there is none. */
+    private var faster: ShelvedModel? = null
+    private var prefersFast = false
 
     /** The index that is searched, while it is opened and then; null where none is asked for. */
     private var opening: Deferred<OpenIndex?>? = null
@@ -109,10 +114,18 @@ class SearchModel(
     /** What was looked for last. */
     private var query: FloatArray? = null
 
-    /** Takes an open model, whose embeddings may be others, and goes on with its index. */
-    internal fun use(worker: Worker, scope: CoroutineScope) {
-        if (embedder != worker.shelved.id) embeddings.clear()
-        embedder = worker.shelved.id
+    /**
+     * Takes an open model, whose embeddings may be others, and goes on with its index.
+     *
+     * @param among models of which a faster one may fill it.
+     */
+    internal fun use(worker: Worker, among: List<ShelvedModel>, scope: CoroutineScope) {
+        if (embedder?.id != worker.shelved.id) {
+            embeddings.clear()
+            faster = worker.shelved.faster(among)
+            prefersFast = false
+        }
+        embedder = worker.shelved
         if (this.worker !== worker) {
             pause()
             this.worker = worker
@@ -159,6 +172,19 @@ class SearchModel(
         open()
     }
 
+    /** Goes on with filling the index by the faster model, or by the one that is asked; passages that are there stay. */
+    fun preferFast(isSo: Boolean) {
+        prefersFast = isSo && faster != null
+        current.update { set -> set.copy(index = set.index?.let(::offering)) }
+        goOn()
+    }
+
+    /** Says of an index that is being filled by which model, and which other one can. */
+    private fun offering(index: Indexed): Indexed {
+        if (index.texts == null) return index
+        return index.copy(other = (if (prefersFast) embedder else faster)?.name, isFast = prefersFast)
+    }
+
     /** Waits until the index is full or stopped, or is closed where it was left. */
     suspend fun settled() {
         filling?.join()
@@ -199,27 +225,31 @@ class SearchModel(
         if (home != null && !hasOwn) OpenIndex.forget(home)
         val texts = index?.takeIf { it.isOwn }?.let { withContext(Dispatchers.IO) { own?.count() } }?.coerceAtMost(MOST_TEXTS)
         val indexed = index?.let { Indexed(it.isOwn, it.size(), texts, isStopped = wasStopped) }
-        current.update { it.copy(index = indexed) }
+        current.update { it.copy(index = indexed?.let(::offering)) }
         return index
     }
 
     private suspend fun fill(index: OpenIndex, worker: Worker) {
         val texts = own ?: return
         val all = current.value.index?.texts
+        val filler = faster?.takeIf { prefersFast }?.let { Worker(it) } ?: worker
         try {
             var told = 0
-            index.fill(texts, worker, gate, restMs) { done, rest ->
+            index.fill(texts, filler, gate, restMs) { done, rest ->
                 current.update { it.copy(index = it.index?.copy(passages = done, rest = rest)) }
                 if (done - told < FOUND_EVERY) return@fill
                 told = done
                 query?.let { look(index, it) }
             }
-            current.update { it.copy(index = it.index?.copy(passages = index.size(), texts = null)) }
+            current.update { it.copy(index = it.index?.copy(passages = index.size(), texts = null, other = null, isFast = false)) }
             query?.let { look(index, it) }
         } catch (cancelled: CancellationException) {
             throw cancelled
         } catch (error: Exception) {
             current.update { it.copy(problem = Problem.Unreadable(error.sentence), index = it.index?.copy(texts = all, isStopped = true)) }
+        } finally {
+            // Questions are asked of the other one.
+            if (filler !== worker) filler.close()
         }
     }
 
@@ -256,7 +286,7 @@ class SearchModel(
      */
     suspend fun importFrom(name: String, open: () -> InputStream) {
         try {
-            val texts = own ?: return replace(text(open))
+            val texts = own ?: return replace(withContext(Dispatchers.IO) { OwnTexts.read(MOST_FILE_BYTES, open) })
             val count = withContext(Dispatchers.IO) { texts.take(open) }
             if (count > MOST_IN_MEMORY) return keepOwn(count)
             keep(withContext(Dispatchers.IO) { texts.taken() })
@@ -270,15 +300,6 @@ class SearchModel(
             current.update { it.copy(problem = Problem.Unreadable(error.sentence)) }
         } finally {
             own?.drop()
-        }
-    }
-
-    private suspend fun text(open: () -> InputStream): String = withContext(Dispatchers.IO) {
-        val bytes = open().use { it.readAtMost(MOST_FILE_BYTES.toInt()) } ?: throw OwnTexts.TooLarge()
-        try {
-            Charsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString()
-        } catch (_: CharacterCodingException) {
-            throw OwnTexts.NotText()
         }
     }
 
@@ -323,7 +344,7 @@ class SearchModel(
     }
 
     private suspend fun embed(sentence: String, worker: Worker): FloatArray {
-        val answer = worker.ask(Question(sentence, prompt = sentencePrompt(worker.shelved.model.signature))).answer
+        val answer = worker.ask(Question(sentence, prompt = worker.shelved.model.signature.documentPrompt)).answer
         // Another model may have been taken meanwhile.
         if (worker !== this.worker || answer !is Answer.Embedding) throw CancellationException("another model was taken")
         return answer.embedding.also { embeddings[sentence] = it }
@@ -361,27 +382,6 @@ class SearchModel(
         private const val FOUND_EVERY = 512
         private const val REST_MS = 30_000L
 
-        /**
-         * Returns the prompt of what is looked for. The prompts of a search, for models that have some: what is looked for is
-         * embedded with the one named `query`, the sentences with `document` or `passage`, and with the default one where there
-         * is none of these names.
-         */
-        internal fun queryPrompt(signature: Signature): String? = "query".takeIf { it in signature.prompts }
-
-        /** Returns the prompt of the sentences, as [queryPrompt] says. */
-        internal fun sentencePrompt(signature: Signature): String? = listOf("document", "passage").firstOrNull { it in signature.prompts }
-
         private fun lines(text: String) = text.lines().map(String::trim).filter(String::isNotEmpty)
-
-        private fun InputStream.readAtMost(most: Int): ByteArray? {
-            val read = java.io.ByteArrayOutputStream()
-            val buffer = ByteArray(1 shl 16)
-            while (true) {
-                val count = read(buffer)
-                if (count < 0) return read.toByteArray()
-                if (read.size() + count > most) return null
-                read.write(buffer, 0, count)
-            }
-        }
     }
 }

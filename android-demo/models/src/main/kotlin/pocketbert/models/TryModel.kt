@@ -97,7 +97,7 @@ class TryModel(
     /** Returns the prompt that is chosen before a person does: what is written here is looked for. */
     private fun prompt(model: ShelvedModel): String {
         val signature = model.model.signature
-        return (SearchModel.queryPrompt(signature) ?: signature.defaultPrompt).orEmpty()
+        return (signature.queryPrompt ?: signature.defaultPrompt).orEmpty()
     }
 
     /** Takes another prompt of the chosen model; an empty name for none. */
@@ -133,7 +133,7 @@ class TryModel(
     fun ask() {
         cancel()
         val worker = worker ?: Worker(current.value.chosen ?: return).also { worker = it }
-        search.use(worker, scope)
+        search.use(worker, models, scope)
         val question = question(current.value, worker.shelved.task)
         question.missing(worker.shelved.task)?.let { missing ->
             current.update { it.copy(state = State.Idle(missing)) }

@@ -15,10 +15,14 @@ import kotlin.math.sqrt
 internal class BagOfTokens(override val backend: String, override val version: String, private val keepsLengths: Boolean = true) :
     Runtime {
     private val count = AtomicInteger()
+    private val opened = AtomicInteger()
     override val name = "bag of tokens"
 
     /** Rows that were run. */
     val runs get() = count.get()
+
+    /** Models that are open. */
+    val open get() = opened.get()
 
     /** How many tokens each of them had, padding left out, where that is kept. */
     val lengths = ArrayList<Int>()
@@ -28,6 +32,10 @@ internal class BagOfTokens(override val backend: String, override val version: S
     var before: () -> Unit = {}
 
     override fun open(model: Model, options: RunnerOptions) = object : Runner {
+        init {
+            opened.incrementAndGet()
+        }
+
         override val delegate: String? = null
         override val shareByUnit: Map<String, Double>? = null
         override val poolThreads: Int? = null
@@ -41,7 +49,9 @@ internal class BagOfTokens(override val backend: String, override val version: S
             return mapOf("sentence_embedding" to embedding(ids, checkNotNull(row.function.outputs.first().shape.last())))
         }
 
-        override fun close() = Unit
+        override fun close() {
+            opened.decrementAndGet()
+        }
     }
 
     private fun embedding(ids: List<Int>, width: Int): FloatArray {

@@ -5,6 +5,15 @@ import kotlinx.coroutines.Job
 import kotlinx.coroutines.cancel
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.plus
+import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonElement
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
+import kotlinx.serialization.json.int
+import kotlinx.serialization.json.jsonArray
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertNull
@@ -14,11 +23,13 @@ import org.junit.jupiter.api.io.TempDir
 import pocketbert.core.contract.Files
 import pocketbert.core.contract.Folder
 import pocketbert.core.endtoend.HostPhone
+import pocketbert.core.model.RunnerFailed
 import pocketbert.core.search.FlatIndex
 import pocketbert.core.search.IndexSpec
 import pocketbert.core.search.Passage
 import pocketbert.core.search.Storage
 import java.io.File
+import java.util.concurrent.CountDownLatch
 
 /** An index in place of the sentences: a person's own texts, and the one that was shipped. */
 class SearchIndexTest {
@@ -184,6 +195,118 @@ class SearchIndexTest {
         assertEquals(SearchModel.Indexed(isOwn = true, passages = 0, texts = 100_000), search.set.value.index)
         search.importFrom("small.txt") { "One.\n\n Two. ".byteInputStream() }
         assertEquals(SearchModel.Set(listOf("One.", "Two.")), search.set.value)
+    }
+
+    private fun kin(recipe: String, parameters: Int, said: String = "{}", facts: String = "{}"): Served.Kin {
+        val named = Json.parseToJsonElement(facts).jsonObject + ("parameters" to JsonPrimitive(parameters))
+        return Served.Kin(recipe, JsonObject(named).toString(), said)
+    }
+
+    @Test
+    fun `the smallest model of the same space that is smaller and of another recipe is the faster one`() {
+        Served.orSkip()
+        val signature = Json.parseToJsonElement(File(Served.models, "near/litert-int8_dynamic/signature.json").readText()).jsonObject
+        val (vectors, parameters) = signature.getValue("vectors").jsonObject to signature.getValue("parameters").jsonPrimitive.int
+        fun with(vararg facts: Pair<String, JsonElement>) = JsonObject(mapOf("vectors" to JsonObject(vectors + facts))).toString()
+        val scales = JsonArray(vectors.getValue("scales").jsonArray.take(192))
+        val narrow = with("width" to JsonPrimitive(192), "widths" to JsonArray(listOf(JsonPrimitive(192))), "scales" to scales)
+        val functions = signature.getValue("functions").toString().replace("[1,384]", "[1,192]")
+        val kin = listOf(
+            kin("near", 1),
+            kin("fast", parameters - 1),
+            kin("fastest", 2),
+            kin("equal", parameters),
+            kin("larger", parameters + 1),
+            kin("random", 1, said = """{"random_weights": true}"""),
+            kin("elsewhere", 1, facts = with("space" to JsonPrimitive("0123456789abcdef"))),
+            kin("unscaled", 1, facts = with("unit_length" to JsonPrimitive(false))),
+            kin("narrow", 1, facts = narrow.dropLast(1) + ""","functions":$functions}"""),
+        )
+        val all = models(Served.copyWithKin(File(home, "models"), kin))
+        assertEquals(kin.size + 1, all.size)
+        val near = all.first { it.id == "near/executorch-int8_dynamic" }
+        assertEquals(listOf("fast", "fastest"), all.filter { near.faster(listOf(near, it)) != null }.map { it.name }.sorted())
+        assertEquals("fastest", near.faster(all)?.name)
+        assertEquals("fastest", near.faster(all.reversed())?.name)
+        assertNull(all.first { it.name == "fastest" }.faster(listOf(near, all.first { it.name == "fast" })))
+    }
+
+    private val fast by lazy { BagOfTokens("litert", Served.runtime("litert").version) }
+
+    /** Does something with the search of a model that has a smaller one of its space beside it, which [fast] runs. */
+    private suspend fun CoroutineScope.searchingWithFast(search: SearchModel, act: suspend (TryModel) -> Unit) {
+        val folder = Served.copyWithKin(File(home, "models"), listOf(kin("fast", 1, facts = """{"prompts": {"passage": "passage: "}}""")))
+        val equipment = Served.equipment(mapOf("executorch" to bag, "litert" to fast), unsigned = true, models = folder)
+        searching(search, Shelf.open(equipment).usable, act)
+        eventually("all are closed") { bag.open + fast.open == 0 }
+    }
+
+    private fun SearchModel.fills() = set.value.index.let { it?.other to it?.isFast }
+
+    @Test
+    fun `a faster model of the space indexes texts when asked to, and is asked no question`() = Served.test {
+        Served.orSkip()
+        val all = texts(1_500)
+        val search = SearchModel(home = File(home, "home"))
+        searchingWithFast(search) { model ->
+            search.importFrom("notes.txt") { all.joinToString("\n").byteInputStream() }
+            val slow = CountDownLatch(1)
+            bag.before = { if (bag.runs == 600) slow.await() }
+            model.ask()
+            eventually("the model that is asked embeds the 600th text") { bag.runs == 600 }
+            assertEquals(Pair("fast", false) to 0, search.fills() to fast.runs)
+            val there = checkNotNull(search.set.value.index).passages
+            assertTrue(there > 512, "$there passages")
+            search.preferFast(true)
+            assertEquals("near" to true, search.fills())
+            filled(search, 1_500)
+            // What was there is not embedded again.
+            assertEquals(1_500 - there, fast.runs)
+            eventually("the faster model is closed") { fast.open == 0 }
+            assertEquals(SearchModel.Indexed(isOwn = true, passages = 1_500), search.set.value.index)
+            slow.countDown()
+            for (place in listOf(3, 1_400)) assertEquals(all[place], model.asked(all[place]).found.first().text)
+            // Behind the prompt of the faster model, since the other one has none.
+            assertEquals(1f, model.asked("passage: ${all[1_400]}").found.first().cosine, 0.01f)
+            assertEquals(604 to 1_500 - there, bag.runs to fast.runs)
+            // Other texts are indexed by it as well, until it is given up.
+            val halted = CountDownLatch(1)
+            fast.before = { if (fast.runs == 1_700 - there) halted.await() }
+            search.importFrom("others.txt") { texts(2_000, from = 1_000).joinToString("\n").byteInputStream() }
+            eventually("the faster model embeds the 200th of them") { fast.runs == 1_700 - there }
+            assertEquals(Pair("near", true) to 604, search.fills() to bag.runs)
+            val now = checkNotNull(search.set.value.index).passages
+            search.preferFast(false)
+            assertEquals("fast" to false, search.fills())
+            filled(search, 2_000)
+            assertEquals(604 + 2_000 - now, bag.runs)
+            halted.countDown()
+        }
+    }
+
+    @Test
+    fun `a faster model that fails is closed, and another model that is asked does without it`() = Served.test {
+        Served.orSkip()
+        val search = SearchModel(home = File(home, "home"))
+        searchingWithFast(search) { model ->
+            bag.before = { if (bag.runs > 100) throw RunnerFailed("it is slow") }
+            search.importFrom("notes.txt") { texts(600).joinToString("\n").byteInputStream() }
+            model.ask()
+            eventually("it is stopped") { search.set.value.index?.isStopped == true }
+            fast.before = { throw RunnerFailed("it is fast") }
+            search.preferFast(true)
+            eventually("it is stopped") { search.set.value.problem == SearchModel.Problem.Unreadable("It is fast.") }
+            eventually("the faster model is closed") { fast.open == 0 }
+            assertEquals(Pair("near", true) to true, search.fills() to search.set.value.index?.isStopped)
+            val halted = CountDownLatch(1)
+            fast.before = { halted.await() }
+            model.choose("near/litert-int8_dynamic")
+            search.goOn()
+            model.ask()
+            eventually("the faster one is offered") { search.fills() == "fast" to false }
+            halted.countDown()
+            filled(search, 600)
+        }
     }
 
     /** Writes an index as `pocketbert index` does, of texts that an app's model embeds. */

@@ -97,7 +97,10 @@ internal object Served {
 
     /** Copies the students, and gives one other facts in its signature; nobody signs it then. */
     fun copyWithFacts(place: File, model: String, facts: String) = copy(place) { all ->
-        val folder = File(all, model)
+        change(File(all, model), facts)
+    }
+
+    private fun change(folder: File, facts: String) {
         File(folder, "model.sig").delete()
         val (signature, shipped) = File(folder, "signature.json") to File(folder, "shipped.json")
         signature.writeText(JsonObject(read(signature) + Json.parseToJsonElement(facts).jsonObject).toString())
@@ -107,6 +110,35 @@ internal object Served {
             JsonObject(file + mapOf("sha256" to JsonPrimitive(sha256), "bytes" to JsonPrimitive(signature.length())))
         }
         shipped.writeText(JsonObject(read(shipped) + mapOf("files" to JsonArray(files))).toString())
+    }
+
+    /**
+     * A student with the files of `near` for LiteRT.
+     *
+     * @property facts in its signature.
+     * @property said of it in `shipped.json`.
+     */
+    class Kin(val recipe: String, val facts: String, val said: String = "{}")
+
+    /** Copies the student `near`, with others of its kind beside it or in place of it; nobody signs those. */
+    fun copyWithKin(place: File, kin: List<Kin>): File {
+        val target = "litert-int8_dynamic"
+        File(models, "near").copyRecursively(File(place, "near"))
+        val index = read(File(models, "models.json"))
+        val near = index.getValue("models").jsonArray.map { it.jsonObject }.filter { it["recipe"] == JsonPrimitive("near") }
+        val entry = near.first { it["backend"] == JsonPrimitive("litert") }
+        val others = kin.map { one ->
+            val folder = File(place, "${one.recipe}/$target")
+            File(models, "near/$target").copyRecursively(folder, overwrite = true)
+            folder.walk().forEach { it.setWritable(true) }
+            change(folder, one.facts)
+            val (shipped, recipe) = File(folder, "shipped.json") to mapOf("recipe" to JsonPrimitive(one.recipe))
+            shipped.writeText(JsonObject(read(shipped) + Json.parseToJsonElement(one.said).jsonObject + recipe).toString())
+            JsonObject(entry + recipe + ("folder" to JsonPrimitive("${one.recipe}/$target")))
+        }
+        val all = JsonArray((near + others).associateBy { it.getValue("folder") }.values.toList())
+        File(place, "models.json").writeText(JsonObject(index + ("models" to all)).toString())
+        return place
     }
 
     private fun read(file: File) = Json.parseToJsonElement(file.readText()).jsonObject
