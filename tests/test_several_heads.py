@@ -525,3 +525,13 @@ def test_a_file_with_a_function_of_no_head_is_not_opened(line: Line, tmp_path: P
     artifact.write_manifest(model, manifest.model_copy(update={"files": artifact.list_files(model)}))
     with pytest.raises(ArtifactError, match=r"functions: .*and the file has .*'tags_serving_default'"):
         pipeline.load(model, head="topic", isolated=False)
+
+
+def test_the_file_of_a_head_is_found_from_within_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = tmp_path / "model" / HEADS / "topic"
+    head.mkdir(parents=True)
+    (tmp_path / "model" / SIGNATURE).touch()
+    monkeypatch.chdir(head)
+    assert signature.root(Path()) == signature.root(head) == tmp_path / "model"
+    monkeypatch.chdir(tmp_path)
+    assert signature.root(Path("model")) == Path("model")

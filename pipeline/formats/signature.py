@@ -1,5 +1,6 @@
 """Signatures: inputs, outputs and metadata of a converted file, read back from it and kept in `signature.json`."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,8 +124,9 @@ def prefixed(name: str, head: str | None) -> str:
 
 def root(folder: Path) -> Path:
     """Return the folder with the file and the tokenizer: the model folder, also where `folder` is a head's in it."""
-    above = folder.parent.parent
-    return above if folder.parent.name == HEADS and (above / SIGNATURE).is_file() else folder
+    # A relative folder may say nothing of where it lies, such as `.` does.
+    heads = Path(os.path.abspath(folder)).parent
+    return heads.parent if heads.name == HEADS and (heads.parent / SIGNATURE).is_file() else folder
 
 
 def head_folders(model: Path) -> dict[str, Path]:
