@@ -112,8 +112,8 @@ def _figures(step: Step) -> str:
         where = metrics.get("dataset") or "held-out text"
         parts.append(f"{metrics['metric']} {before}{metrics['dev']:.4f} on {where}")
     if metrics.get("shares_space") is not None:
-        keeps = "" if metrics["shares_space"] else ": too few to share its space, so this one's is its own"
-        parts.append(f"{metrics['found_among_ten']:.1%} of texts found among ten by the other model's vectors{keeps}")
+        few = "" if metrics["shares_space"] else ", too few to share a space"
+        parts.append(f"{metrics['found_among_ten']:.1%} of texts are among the ten nearest across both models{few}")
     if "verdict" in metrics:
         parts.append(str(metrics["verdict"]))
     if metrics.get("mean_score") is not None and "score" in metrics:
