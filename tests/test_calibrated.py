@@ -26,7 +26,7 @@ from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Encoder
 from pipeline.verify import quantised_checkpoint
 from pipeline.verify import ranges as ranges_gate
-from pipeline.verify.quantised_weights import differing
+from pipeline.verify.quantised_weights import differing, holding_their_own
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -240,6 +240,18 @@ def test_the_weights_of_another_student_fail(scheme: str, copied: Callable[[str]
     matrices = sum(values.ndim == 2 for values in drawn.values())
     said = differing(replace(student, tensors=drawn), rewritten, weights, SCHEMES[scheme], trained=True)
     assert len(said) >= matrices - 1
+
+
+def test_a_row_that_an_outlier_s_error_moved_is_still_the_student_s_and_no_other_is(seed: int) -> None:
+    student = np.random.default_rng(seed).normal(size=(200, 64)).astype(np.float32)
+    found = student.copy()
+    size = np.linalg.norm(student[0])
+    # As palettes of 6 bits did to two rows of bge-small: every number by as much, by more than the row's size together.
+    found[0] += 1.5 * size / 8
+    found[1], found[2], found[3], found[4] = student[5], -student[2], 3 * student[3], 0
+    assert np.linalg.norm(found[0] - student[0]) > size
+    held = [holding_their_own(found, student, np.array([row])) for row in range(5)]
+    assert held == [1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 No bound here is measured. Tensors that were rewritten without rounding are the student's up to single precision.
 Dequantised weights take the values that rounding the student's own numbers allows. GPTQ (`pipeline.quantize.gptq`) and
 training may take another value than the nearest, but never so far that zeros would be nearer to the student: an
-unrelated tensor, an exchanged row or a turned sign is always farther off than that.
+unrelated tensor, an exchanged row or a turned sign is always farther off than that. A single row of GPTQ may be farther
+off, where it spreads an outlier's error over a direction that the inputs do not have; the student's row is still in it.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.checkpoint import ranges
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
@@ -155,9 +157,28 @@ def _beyond_the_student(weight: Palette, reference: Array) -> bool:
 
 
 def _rows_beyond_zeros(found: Array, reference: Array, weight: QuantisedWeight) -> int:
-    """Count the rows that are farther from the student's than zeros are, and than rounding alone can move them."""
+    """Count the rows that are farther from the student's than zeros are, and than rounding alone can move them.
+
+    A row in which the student's own row is still found does not count, see `holding_their_own`.
+    """
     distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - reference, reference))
-    return int(np.count_nonzero(~(distances <= np.maximum(sizes, _rounding_of_rows(reference, weight)))))
+    far = np.flatnonzero(~(distances <= np.maximum(sizes, _rounding_of_rows(reference, weight))))
+    return len(far) - holding_their_own(found, reference, far)
+
+
+def holding_their_own(found: Array, reference: Array, rows: NDArray[np.intp]) -> int:
+    """Count the rows that are more like the student's own row than like any other, and hold it about once.
+
+    Source: measured on bge-small with palettes of 6 bits. An outlier that the palette cuts moved all numbers of two
+    rows of 1,536 by the same amount, to 1.6 and 1.7 times the row's size; on the calibration set the outputs stay.
+    """
+    student = reference.astype(np.float64)
+    products = found[rows].astype(np.float64) @ student.T
+    squares = np.square(student).sum(1)
+    likest = (products / np.sqrt(np.maximum(squares, 1e-30))).argmax(1) == rows
+    held = products[np.arange(len(rows)), rows] / np.maximum(squares[rows], 1e-30)
+    # Nearer to once than to not at all, or to twice.
+    return int(np.count_nonzero(likest & (np.abs(held - 1) < 0.5)))
 
 
 def _rounding_of_rows(reference: Array, weight: QuantisedWeight) -> Array:

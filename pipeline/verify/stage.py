@@ -34,7 +34,7 @@ __all__ = [
     "record_crash",
 ]
 
-VERSION = 16
+VERSION = 17
 
 
 def make(
