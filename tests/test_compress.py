@@ -252,6 +252,7 @@ def test_every_section_that_compresses_has_its_stage() -> None:
         "share",
         "adapter",
         "distil",
+        "static",
         "rotate",
     ]
     assert len({stage.folder for stage in compress.STAGES}) == len(compress.STAGES)

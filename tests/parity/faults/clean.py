@@ -1,4 +1,4 @@
-"""Clean exports: students × every supported scheme of every format, none of which may fail."""
+"""Clean exports: students × every supported scheme of every format, none of which may fail but `TOO_COARSE`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +13,15 @@ _CORE = tuple(
     for task in ("embedding", "classification")
     for seed in (0, 1)
 )
+
+TOO_COARSE = frozenset(
+    {
+        "bert-embedding-0-outliers coreml-palettize_4bit",
+        "bert-embedding-0-outliers_trained coreml-palettize_4bit",
+    }
+)
+"""Files that fail rightly: 16 centroids do not hold the planted outliers, and a lone "!" comes out at cosine .72 of .8.
+The record counts them as clean files that did not pass."""
 
 
 def students(group: str) -> tuple[Student, ...]:
