@@ -8,7 +8,6 @@ processor's package, where the kernel lets them be read.
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import threading
@@ -18,10 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
-from benchmarks.search import BOOK
-from pipeline.data.datasets import DATA_VARIABLE
+from benchmarks.search import memory_mb, processes, take_text, text_of
 from pipeline.planning import places
 from pipeline.search import embedding, indexing
 from pipeline.search.texts import Source
@@ -42,13 +38,8 @@ class Cost:
     joules: float | None
 
 
-def _processes() -> list[psutil.Process]:
-    this = psutil.Process()
-    return [this, *this.children(recursive=True)]
-
-
 def _cpu_seconds() -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in _processes())
+    return sum(sum(process.cpu_times()[:2]) for process in processes())
 
 
 def _microjoules() -> int | None:
@@ -65,7 +56,7 @@ def _peak_memory() -> Iterator[list[float]]:
 
     def watch() -> None:
         while not ended.wait(_EVERY_SECONDS):
-            peak[0] = max(peak[0], sum(process.memory_info().rss for process in _processes()) / 1e6)
+            peak[0] = max(peak[0], memory_mb())
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -106,16 +97,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing", description=__doc__)
     parser.add_argument("--model", type=Path, action="append", metavar="RECIPE/TARGET", help="give several")
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
+    take_text(parser)
     parser.add_argument("--notes", type=int, default=1000)
     parser.add_argument("--words", type=int, default=60, help="words of a note")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    if not options.text and DATA_VARIABLE not in os.environ:
-        parser.error(f"give --text FILE, or set {DATA_VARIABLE} to the folder that has {BOOK}.")
     models = options.model or [Path("minilm/litert-int8_dynamic"), Path("minilm/executorch-int8_dynamic")]
-    book = options.text or Path(os.environ[DATA_VARIABLE], BOOK)
+    book = text_of(parser, options)
     costs: list[list[Cost]] = [[] for _ in models]
     with tempfile.TemporaryDirectory(prefix="pocketbert-notes-") as folder:
         text = Path(folder, "notes.txt")

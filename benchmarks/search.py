@@ -103,9 +103,27 @@ class Row:
         )
 
 
-def _memory_mb() -> float:
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    return sum(process.memory_info().rss for process in processes) / 1e6
+def processes() -> list[psutil.Process]:
+    """Return this process and its workers."""
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
+
+
+def memory_mb() -> float:
+    """Return the resident memory of this process and its workers."""
+    return sum(process.memory_info().rss for process in processes()) / 1e6
+
+
+def take_text(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option that `text_of` reads."""
+    parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
+
+
+def text_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Path:
+    """Return the text that a command names, or the book of the data folder; without either the command ends."""
+    if not options.text and DATA_VARIABLE not in os.environ:
+        parser.error(f"give --text FILE, or set {DATA_VARIABLE} to the folder that has {BOOK}.")
+    return options.text or Path(os.environ[DATA_VARIABLE], BOOK)
 
 
 def embed(source: Source, place: Path, model: Embedder) -> Embedding:
@@ -113,7 +131,7 @@ def embed(source: Source, place: Path, model: Embedder) -> Embedding:
     seen: list[tuple[float, float]] = []
 
     def tell(what: str, fraction: float) -> None:
-        seen.append((fraction, _memory_mb()))
+        seen.append((fraction, memory_mb()))
         if not len(seen) % 64:
             print(f"  {what}", flush=True)
 
@@ -195,16 +213,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
     parser.add_argument("--model", type=Path, default=Path("minilm/litert-int8_dynamic"))
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--text", type=Path, help=f"a plain text; {BOOK} of {DATA_VARIABLE} unless given")
+    take_text(parser)
     parser.add_argument("--windows", type=int, default=10_000, help="most passages")
     parser.add_argument("--words", type=int, default=60, help="words of a passage")
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep the index there, and continue it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    if not options.text and DATA_VARIABLE not in os.environ:
-        parser.error(f"give --text FILE, or set {DATA_VARIABLE} to the folder that has {BOOK}.")
-    book = options.text or Path(os.environ[DATA_VARIABLE], BOOK)
+    book = text_of(parser, options)
     with tempfile.TemporaryDirectory(prefix="pocketbert-search-") as folder:
         work = options.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)

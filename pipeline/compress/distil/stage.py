@@ -70,8 +70,8 @@ class DistilRecord(FrozenRecord):
     """After each epoch and at the end."""
     curve: list[DistilLossPoint]
     found_among_ten: float | None = None
-    """Of the package's texts, the fraction that the student finds among the ten nearest of its teacher's vectors, where
-    it learnt these."""
+    """Fraction of the package's texts that the student finds among the ten nearest of its teacher's vectors; None if it
+    did not learn these."""
     shares_space: bool | None = None
 
 

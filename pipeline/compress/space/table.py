@@ -94,7 +94,7 @@ def make(source: Path, section: StaticSection, texts: Sequence[str], out: Path) 
 def begin(encoder: Any) -> Any:
     """Return a static embedding of an encoder's vocabulary, width and prompts, uninitialised, on the encoder's device.
 
-    Of the encoder's head the end alone is left: whether vectors are scaled to unit length.
+    Its head keeps only the end of the encoder's: whether vectors are scaled to unit length.
     """
     import torch
 
