@@ -60,7 +60,7 @@ def make(source: Path, into: Path, section: AdapterSection, texts: Sequence[str]
     ridge = fitting.best_ridge(inputs, targets, held_out) if section.kind == "ridge" else None
     tried = _fitted(inputs[~held_out], targets[~held_out], ridge)(inputs[held_out])
     embedding.set_linear(linear, _fitted(inputs, targets, ridge))
-    claim = embedding.claim_space(new, embedding.space_of(into), tried, targets[held_out])
+    claim = embedding.claim_space(new, embedding.space_of(into, old), tried, targets[held_out])
     save(new, source, out)
     tokenizers.copy(source, out)
     cosines = (fitting.unit(tried) * fitting.unit(targets[held_out])).sum(1)

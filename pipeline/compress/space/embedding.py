@@ -158,13 +158,18 @@ def set_linear(linear: Any, mapped: LinearMap) -> None:
             linear.bias.copy_(torch.from_numpy(mapped.bias))
 
 
-def space_of(folder: Path) -> str:
-    """Return the id of the space that an embedding model's vectors are in, as its own signatures have it."""
+def space_of(folder: Path, model: Any | None = None) -> str:
+    """Return the id of the space that an embedding model's vectors are in, as its own signatures have it.
+
+    Args:
+        folder: the model's checkpoint.
+        model: the same from `load_checkpoint`, where it is loaded already.
+    """
     from pipeline.checkpoint.loading import load_checkpoint
 
     if (declared := declared_space(read_json(folder / "config.json"))) is not None:
         return declared
-    model = load_checkpoint(folder, tasks.get("embedding"))
+    model = load_checkpoint(folder, tasks.get("embedding")) if model is None else model
     head, architecture = sentence.settings(model), architectures.get(model.config.model_type)
     tokenizer = tokenizer_of(folder, head, architecture)
     return own_space(model, tokenizer.to_str(pretty=True).encode(), head)
