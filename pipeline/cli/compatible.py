@@ -74,9 +74,11 @@ class _Side:
     def index(self) -> Path | None:
         """Return the folder of the index that is named, or None where a model is."""
         from pipeline.planning import places
+        from pipeline.search import files
         from pipeline.search.about import ABOUT
 
         place = places.below(self.place, self.build)
+        files.recover(place)
         return place if (place / ABOUT).is_file() else None
 
     def opened(self) -> "AbstractContextManager[Model]":

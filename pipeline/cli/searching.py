@@ -87,9 +87,10 @@ def search(
 ) -> None:
     """Show the passages of an index that are nearest to a question."""
     from pipeline.planning import places
-    from pipeline.search import about, asking, embedding
+    from pipeline.search import about, asking, embedding, files
 
     place = places.below(index, build)
+    files.recover(place)
     # Before a runtime is opened, which takes seconds.
     about.read(place)
     with embedding.opened(places.model(model, build), threads=threads) as embedder:

@@ -83,14 +83,14 @@ class Scan:
 
     def __init__(self, codes: NDArray[Any], about: About, removed: NDArray[np.integer[Any]] | None = None) -> None:
         """Take stored rows, `(rows, columns)`, which may be a file in memory, and the numbers of removed ones."""
-        self._codes, self._about = codes, about
+        self.codes, self._about = codes, about
         self._removed = removed
         self._norms: Doubles | None = None
         """Of each row, float32's precision; computed when first asked for."""
 
     def __len__(self) -> int:
         """Return how many rows there are, removed ones included."""
-        return len(self._codes)
+        return len(self.codes)
 
     def top(self, vector: Floats, top: int) -> list[Score]:
         """Return the best rows for a query of whole width, best first; of equal ones the lower number is first."""
@@ -125,7 +125,7 @@ class Scan:
         about = self._about
         storage, scales = STORAGES[about.storage], _scales(about)
         query = vector[None, : about.width]
-        codes = self._codes if rows is None else self._codes[rows]
+        codes = self.codes if rows is None else self.codes[rows]
         scores = np.empty(len(codes))
         for part in _parts(len(codes), about):
             scores[part] = storage.scores(query, codes[part], scales)[0]
@@ -148,9 +148,9 @@ class Scan:
     def _row_norms(self) -> Doubles:
         if self._norms is None:
             storage, scales = STORAGES[self._about.storage], _scales(self._about)
-            norms = np.empty(len(self._codes))
+            norms = np.empty(len(self.codes))
             for part in _parts(len(norms), self._about):
-                norms[part] = np.linalg.norm(storage.decode(self._codes[part], scales).astype(np.float64), axis=1)
+                norms[part] = np.linalg.norm(storage.decode(self.codes[part], scales).astype(np.float64), axis=1)
             self._norms = norms.astype(np.float32).astype(np.float64)
         return self._norms
 

@@ -13,6 +13,8 @@
 
 import contextlib
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ STATE = "state.json"
 LOCK = "lock"
 KEPT = "What is in the index so far is kept; make room and run the command again."
 _LARGEST_STATE_BYTES = 1 << 12
+_LONGEST_RENAME_S = 5.0
+_HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}\.new(-journal)?")
+"""Hidden files of `atomic.write_aside`, and SQLite's journal of one."""
 
 
 class State(BaseModel):
@@ -140,13 +145,49 @@ def locked(folder: Path) -> FileLock:
 
 
 def beside(folder: Path, what: str) -> Path:
-    """Return the hidden place beside an index for its compaction."""
-    folder = folder.absolute()
+    """Return the hidden place beside an index, where the folder really lies, for its compaction."""
+    folder = folder.resolve()
     return folder.parent / f".{folder.name}.{what}"
 
 
 def recover(folder: Path) -> None:
-    """Put an index back in its place whose compaction was killed between two renames."""
-    before = beside(folder, "before")
-    if before.is_dir() and not folder.exists():
-        before.rename(folder)
+    """Put an index back in its place whose compaction was killed between two renames.
+
+    Between the renames of one that goes on, its writer still has the lock of the old folder, and is waited for.
+
+    Raises:
+        ArtifactError: the disk is read-only.
+    """
+    before, end = beside(folder, "before"), time.monotonic() + _LONGEST_RENAME_S
+    while before.is_dir() and not folder.exists() and time.monotonic() < end:
+        lock = FileLock(before / LOCK)
+        with atomic.writing(folder, advice=KEPT):
+            try:
+                lock.acquire(timeout=0)
+            # One of the system's errors as well. The folder may be gone: its writer has ended.
+            except (Timeout, FileNotFoundError):
+                time.sleep(0.01)
+                continue
+            try:
+                if not folder.exists():
+                    before.rename(folder.resolve())
+            finally:
+                lock.release()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left in an index and beside it; whoever calls has its lock."""
+    for what in ("before", "new"):
+        atomic.remove(beside(folder, what))
+    for path in folder.iterdir():
+        if _HALF_WRITTEN.fullmatch(path.name):
+            atomic.remove(path)
+
+
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one that was renamed to its place; None for none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

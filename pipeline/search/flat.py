@@ -17,7 +17,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from pipeline import atomic, strict
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, PipelineError
 from pipeline.search import about as abouts
 from pipeline.search import codes, files
 from pipeline.search.about import About
@@ -59,6 +59,9 @@ class FlatIndex:
         """Row and text's hash by id, of rows that are not removed; filled when a writer first asks."""
         self._scan: Scan | None = None
         self._begins: NDArray[np.uint64] | None = None
+        self._removed: NDArray[np.uint32] | None = None
+        self._text: NDArray[np.uint8] | None = None
+        """Of a reader: `passages.jsonl` as the file in memory."""
 
     @classmethod
     def create(cls, folder: Path, about: About) -> Self:
@@ -71,6 +74,7 @@ class FlatIndex:
             folder.mkdir(parents=True, exist_ok=True)
             files.check_plain(folder)
             lock = files.locked(folder)
+            files.sweep(folder)
             abouts.write(folder, about)
             atomic.write_text(folder / STATE, files.EMPTY.model_dump_json() + "\n")
         return cls(folder, about, files.EMPTY, lock)
@@ -83,22 +87,56 @@ class FlatIndex:
             InputError: there is none.
             ArtifactError: it is damaged, or another process writes.
         """
-        files.recover(folder)
+        while True:
+            files.recover(folder)
+            found = files.identity(folder)
+            try:
+                index = cls._written(folder) if writing else cls._read(folder)
+            except PipelineError:
+                if found == files.identity(folder):
+                    raise
+                continue
+            if writing or found == files.identity(folder):
+                return index
+            # A compaction put another folder in its place meanwhile.
+            index.close()
+
+    @classmethod
+    def _written(cls, folder: Path) -> Self:
         files.check_plain(folder)
         about = abouts.read(folder)
-        lock = files.locked(folder) if writing else None
+        lock = files.locked(folder)
         try:
             state = files.read_state(folder)
             files.check_files(folder, about, state)
-            if writing:
-                with atomic.writing(folder, advice=files.KEPT):
-                    for name, size in files.sizes(about, state).items():
-                        files.cut(folder / name, size)
+            with atomic.writing(folder, advice=files.KEPT):
+                files.sweep(folder)
+                for name, size in files.sizes(about, state).items():
+                    files.cut(folder / name, size)
         except BaseException:
-            if lock:
-                lock.release()
+            lock.release()
             raise
         return cls(folder, about, state, lock)
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
+        files.check_plain(folder)
+        about, state = abouts.read(folder), files.read_state(folder)
+        files.check_files(folder, about, state)
+        index = cls(folder, about, state, None)
+        try:
+            index._hold()
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{folder} cannot be read: {error}. Index the texts again.") from error
+        return index
+
+    def _hold(self) -> None:
+        """Open all that a reader needs: it stays of one state when a compaction puts other files in their place."""
+        if self._state.rows:
+            self._text = np.memmap(self.folder / PASSAGES, np.uint8, "r", shape=self._state.text_bytes)
+            self._begins = self._line_begins()
+        self._removed = self.removed_rows()
+        self._scan = self.scan()
 
     def __len__(self) -> int:
         """Return how many passages can be found."""
@@ -195,20 +233,30 @@ class FlatIndex:
             ArtifactError: the disk is full or read-only; the index is as it was before.
         """
         assert self._lock is not None, "opened for reading"
-        new = files.beside(self.folder, "new")
+        # Where a link leads: the link itself stays. The process may stand in the folder, which gets another name.
+        home = self.folder.resolve()
+        new, before = files.beside(home, "new"), files.beside(home, "before")
         with atomic.writing(self.folder, advice=files.KEPT):
             atomic.remove(new)
-            new.mkdir()
-            state = self._write_kept(new)
-            # Whoever opens the new one has to wait for this writer as well.
-            lock = files.locked(new)
-            before = files.beside(self.folder, "before")
-            self.folder.rename(before)
-            new.rename(self.folder)
             atomic.remove(before)
-        self._lock.release()
-        self._lock, self._state = lock, state
+            try:
+                new.mkdir()
+                state = self._write_kept(new)
+                # Whoever opens the new one has to wait for this writer as well.
+                lock = files.locked(new)
+                home.rename(before)
+                new.rename(home)
+            except BaseException:
+                if not home.exists():
+                    before.rename(home)
+                # A disk that is full needs the room.
+                atomic.remove(new)
+                raise
+        old, self._lock = self._lock, lock
+        self.folder, self._state = home, state
         self._known, self._scan, self._begins = None, None, None
+        atomic.remove(before)
+        old.release()
 
     def _write_kept(self, folder: Path) -> State:
         """Write all files of an index without the removed rows; return its state."""
@@ -231,6 +279,8 @@ class FlatIndex:
 
     def codes(self) -> NDArray[Any]:
         """Return the stored rows, `(rows, columns)`, as the file in memory."""
+        if self._scan is not None:
+            return self._scan.codes
         shape = (self._state.rows, codes.columns(self.about))
         if not self._state.rows:
             return np.empty(shape, DTYPES[self.about.storage])
@@ -238,6 +288,8 @@ class FlatIndex:
 
     def removed_rows(self) -> NDArray[np.uint32]:
         """Return the numbers of removed rows."""
+        if self._removed is not None:
+            return self._removed
         return files.numbers(self.folder / REMOVED, "<u4", self._state.removed)
 
     def sample(self, count: int) -> tuple[list[Passage], Floats]:
@@ -266,7 +318,7 @@ class FlatIndex:
 
     def close(self) -> None:
         """Let other processes write."""
-        self._scan = None
+        self._scan = self._text = None
         if self._lock:
             self._lock.release()
 
@@ -304,6 +356,10 @@ class FlatIndex:
     def _lines(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Iterator[bytes]:
         begins = self._line_begins()
         if not len(rows):
+            return
+        if self._text is not None:
+            for row in rows:
+                yield self._text[begins[row] : begins[row + 1]].tobytes()
             return
         with (self.folder / PASSAGES).open("rb") as file:
             for row in rows:

@@ -15,6 +15,7 @@ from pipeline.errors import ArtifactError, ToolchainError
 from pipeline.search import codes
 from pipeline.search.about import About
 from pipeline.search.codes import Floats
+from pipeline.search.files import State
 from pipeline.search.flat import FlatIndex, Hit
 from pipeline.vectors.storage import StorageName
 
@@ -47,6 +48,9 @@ class GraphIndex(FlatIndex):
         super().finish()
         file = self.folder / GRAPH
         graph = _load(file, self.about) if file.is_file() else _new(self.about)
+        if not len(graph):
+            # What is added to an empty one that was read gives other bytes.
+            graph = _new(self.about)
         changed = _update(graph, self)
         if changed or not file.is_file():
             with (
@@ -62,13 +66,27 @@ class GraphIndex(FlatIndex):
         if not len(self):
             return []
         if self._graph is None:
-            self._graph = _load(self.folder / GRAPH, self.about)
-            # A writer may have been killed before it wrote the graph.
-            _update(self._graph, self)
+            self._graph = self._whole_graph()
         wanted = max(_FEWEST_CANDIDATES, _CANDIDATES_PER_HIT * top)
         query = codes.comparable_query(vector, self.about)
         found = self._graph.search(query, min(wanted, len(self)), threads=1)
         return self.hits(self.scan().ranked(vector, np.asarray(found.keys).astype(np.int64), top))
+
+    def _whole_graph(self) -> "Index":
+        graph = _load(self.folder / GRAPH, self.about)
+        # A writer may have been killed before it wrote the graph.
+        _update(graph, self)
+        return graph
+
+    def _hold(self) -> None:
+        super()._hold()
+        self._graph = self._whole_graph()
+
+    def _write_kept(self, folder: Path) -> State:
+        state = super()._write_kept(folder)
+        # An empty one, so that the folder is one with a graph if a kill comes before the whole one is written.
+        (folder / GRAPH).write_bytes(bytes(_new(self.about).save() or b""))
+        return state
 
 
 def require() -> type["Index"]:
@@ -118,7 +136,8 @@ def _update(graph: "Index", flat: FlatIndex) -> bool:
     """Add the rows that a graph lacks, and take out removed ones; return whether there were any."""
     stored, removed = flat.codes(), flat.removed_rows()
     keys = np.asarray(graph.keys).astype(np.int64)
-    gone = np.intersect1d(keys, removed)
+    # A writer may have gone on since the files were opened, whose rows are none of these.
+    gone = keys[np.isin(keys, removed) | (keys < 0) | (keys >= flat.rows)]
     if len(gone):
         graph.remove(gone)
     added = np.setdiff1d(np.arange(flat.rows), np.union1d(keys, removed))

@@ -66,6 +66,8 @@ def open_index(place: Path, *, writing: bool = False) -> Index:
     Raises:
         PipelineError: see the engines' `open`.
     """
+    # First: what follows is about the folder's files.
+    files.recover(place)
     if (place / FILE).is_file():
         return SqliteIndex.open(place, writing=writing)
     kind = GraphIndex if (place / GRAPH).is_file() else FlatIndex

@@ -22,7 +22,7 @@ from pipeline.search import about as abouts
 from pipeline.search import codes
 from pipeline.search.about import About
 from pipeline.search.codes import DTYPES, Floats, Scan, Score
-from pipeline.search.files import check_plain, locked
+from pipeline.search.files import check_plain, locked, sweep
 from pipeline.search.flat import Hit, Passage
 from pipeline.vectors.storage import StorageName
 
@@ -32,6 +32,12 @@ _TABLES = """
 create table passages (row integer primary key autoincrement, id text not null unique, text text not null);
 create table vectors (row integer primary key, vector blob not null);
 """
+_COUNTS = """
+select (select count(*) from passages left join vectors using (row) where typeof(id) != 'text'
+    or typeof(text) != 'text' or typeof(vector) != 'blob' or length(vector) != ?),
+    (select count(*) from passages), (select count(*) from vectors)
+"""
+"""Passages that are not what they have to be, all passages, and all vectors."""
 _COLUMNS: dict[StorageName, tuple[str, str]] = {
     "int8": ("int8[{width}] distance_metric=cosine", "vec_int8(?)"),
     "float32": ("float[{width}] distance_metric=cosine", "?"),
@@ -56,6 +62,8 @@ class SqliteIndex:
         self._connection, self._lock = connection, lock
         self._scan: tuple[Scan, NDArray[np.int64]] | None = None
         """The search over all rows, and their numbers in the file."""
+        self._version = 0
+        """SQLite's number of the state that the search is over; another one says that another process wrote."""
 
     @classmethod
     def create(cls, folder: Path, about: About, engine: SqliteEngine) -> Self:
@@ -73,6 +81,7 @@ class SqliteIndex:
             folder.mkdir(parents=True, exist_ok=True)
             check_plain(folder)
             lock = locked(folder)
+            sweep(folder)
             abouts.write(folder, about)
             # Renamed when it is complete, so that there never is a file without its tables.
             with atomic.write_aside(folder / FILE) as aside, contextlib.closing(sqlite3.connect(aside)) as connection:
@@ -182,7 +191,8 @@ class SqliteIndex:
             "select id, text, vector from (select *, row_number() over (order by row) - 1 as place from passages "
             "join vectors using (row)) where place % ? = 0 order by row"
         )
-        with _told(self.folder):
+        with self._snapshot(), _told(self.folder):
+            self._check_rows()
             found = self._connection.execute(asked, (every,)).fetchall()
         stored = np.frombuffer(b"".join(blob for _, _, blob in found), DTYPES[self.about.storage])
         vectors = stored.reshape(len(found), codes.columns(self.about))
@@ -192,25 +202,49 @@ class SqliteIndex:
         """Return the exact search over all rows."""
         return self._all()[0]
 
+    def _check_rows(self) -> None:
+        """Refuse a file with a passage without its vector, a vector of another width, or the like."""
+        with _told(self.folder):
+            wrong, passages, vectors = self._connection.execute(_COUNTS, (codes.row_bytes(self.about),)).fetchone()
+        if wrong or passages != vectors:
+            raise ArtifactError(
+                f"{self.folder / FILE} is damaged: not each of its {passages:,} passages has a text and a vector of "
+                f"width {self.about.width}. Delete the folder and index the texts again."
+            )
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Read one state of the file, whatever another process writes meanwhile."""
+        with _told(self.folder):
+            self._connection.execute("begin")
+        try:
+            with _told(self.folder):
+                (version,) = self._connection.execute("pragma data_version").fetchone()
+            if version != self._version:
+                self._scan, self._version = None, version
+            yield
+        finally:
+            self._connection.rollback()
+
     def _all(self) -> tuple[Scan, NDArray[np.int64]]:
         if self._scan is None:
+            self._check_rows()
             rows, blobs = [], bytearray()
             with _told(self.folder):
                 for row, blob in self._connection.execute("select row, vector from vectors order by row"):
                     rows.append(row)
                     blobs += blob
             columns = codes.columns(self.about)
-            if len(blobs) != len(rows) * codes.row_bytes(self.about):
-                raise ArtifactError(
-                    f"{self.folder / FILE} is damaged: its vectors are not of width {self.about.width}. Delete the "
-                    "folder and index the texts again."
-                )
             stored = np.frombuffer(bytes(blobs), DTYPES[self.about.storage]).reshape(len(rows), columns)
             self._scan = Scan(stored, self.about), np.array(rows, np.int64)
         return self._scan
 
     def search(self, vector: Floats, top: int) -> list[Hit]:
         """Return the passages nearest to an embedding of whole width, the nearest first."""
+        with self._snapshot():
+            return self._search(vector, top)
+
+    def _search(self, vector: Floats, top: int) -> list[Hit]:
         scan, rows = self._all()
         if self.engine == "sqlite":
             return self._hits(scan.top(vector, top), rows)
@@ -255,7 +289,11 @@ class SqliteIndex:
 
 
 def _connected(file: Path, engine: SqliteEngine, *, writing: bool) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode={'rw' if writing else 'ro'}", uri=True)
+    # For readers too: what a killed writer left in the journal is taken back by whoever opens the file next, and a
+    # connection of mode `ro` cannot. A file that is write-protected is opened for reading all the same.
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)
+    if not writing:
+        connection.execute("pragma query_only = on")
     # Views and triggers of a file that was tampered with may call nothing.
     connection.execute("pragma trusted_schema = off")
     # What is removed is overwritten, not only let go.
