@@ -120,14 +120,15 @@ class FlatIndex:
 
     @classmethod
     def _read(cls, folder: Path) -> Self:
-        files.check_plain(folder)
-        about, state = abouts.read(folder), files.read_state(folder)
-        files.check_files(folder, about, state)
-        index = cls(folder, about, state, None)
         try:
+            files.check_plain(folder)
+            about, state = abouts.read(folder), files.read_state(folder)
+            files.check_files(folder, about, state)
+            index = cls(folder, about, state, None)
             index._hold()
+        # NumPy tells of a file that became shorter by a ValueError.
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{folder} cannot be read: {error}. Index the texts again.") from error
+            raise ArtifactError(f"{folder} cannot be read: {error}.") from error
         return index
 
     def _hold(self) -> None:

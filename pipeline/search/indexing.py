@@ -207,7 +207,8 @@ class _Writing:
 
     def __init__(self, index: Index, model: Embedder, total: int, tell: Callable[[str, float], None]) -> None:
         self._index, self._model, self._total, self._tell = index, model, total, tell
-        self._waiting: list[Passage] = []
+        self._waiting: dict[str, Passage] = {}
+        """By id, so that a file that changes while it is read, after its ids were compared, gives none twice."""
         self._began = time.monotonic()
         self.added = self.replaced = self.kept = self.truncated = 0
 
@@ -216,19 +217,20 @@ class _Writing:
         if self._index.has(passage):
             self.kept += 1
             return
-        self._waiting.append(passage)
+        self._waiting[passage.id] = passage
         if len(self._waiting) == _BATCH:
             self.flush()
 
     def flush(self) -> None:
         """Embed and commit what waits."""
         if self._waiting:
-            texts = [passage.text for passage in self._waiting]
+            waiting = list(self._waiting.values())
+            texts = [passage.text for passage in waiting]
             vectors, truncated = self._model.embed(texts, self._index.about.document_prompt, self._told)
-            self.replaced += self._index.add(self._waiting, vectors)
-            self.added += len(self._waiting)
+            self.replaced += self._index.add(waiting, vectors)
+            self.added += len(waiting)
             self.truncated += truncated
-            self._waiting = []
+            self._waiting = {}
         self._told(0)
 
     def _told(self, embedded: int) -> None:

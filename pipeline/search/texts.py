@@ -67,11 +67,11 @@ class Source:
     def _passages(self, id_: str, text: str) -> Iterator[Passage]:
         if self.window is None:
             if text.strip():
-                yield Passage(id_, _clean(text))
+                yield Passage(_clean(id_), _clean(text))
             return
         words = text.split()
         for number, begin in enumerate(range(0, len(words), self.window)):
-            yield Passage(f"{id_}#{number}", _clean(" ".join(words[begin : begin + self.window])))
+            yield Passage(_clean(f"{id_}#{number}"), _clean(" ".join(words[begin : begin + self.window])))
 
     def _read(self, path: Path) -> Iterator[tuple[str, str]]:
         """Yield ids and texts of a file or folder."""
@@ -98,13 +98,11 @@ class Source:
 
     def _folder(self, path: Path) -> Iterator[tuple[str, str]]:
         """Yield a folder's notes, each a text, by their path in the folder; hidden ones are passed over."""
-        files = [
-            file
-            for file in path.rglob("*")
-            if file.suffix.lower() in NOTES
-            and file.is_file()
-            and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        ]
+        files = []
+        for place, folders, names in os.walk(path, onerror=_not_listed):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found = (Path(place, name) for name in names if not name.startswith("."))
+            files += [file for file in found if file.suffix.lower() in NOTES and file.is_file()]
         if not files:
             raise InputError(f"{path} has no file that ends with {' or '.join(NOTES)}.")
         for file in sorted(files):
@@ -131,17 +129,29 @@ class Source:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
             try:
+                names = list(rows.fieldnames or ())
+                for name in (self.text or _TEXT, *((self.id,) if self.id else _IDS)):
+                    if names.count(name) > 1:
+                        raise InputError(f"{path}: its header names column {name!r} twice.")
+                only = names[0] if len(names) == 1 else None
                 for number, row in enumerate(rows, 1):
                     where = f"{path}, row {number}"
                     if None in row:
                         raise InputError(f"{where}: it has more fields than the header has columns.")
-                    yield self._fields(row, f"{path.name}:{number}", where)
+                    yield self._fields(row, f"{path.name}:{number}", where, only)
             except csv.Error as error:
                 raise InputError(f"{path}, line {rows.line_num}: {error}.") from error
 
-    def _fields(self, row: dict[str, Any], place: str, where: str) -> tuple[str, str]:
-        """Return the id and the text of a row of a table; the id is its place where it has none."""
-        column = self.text or (next(iter(row)) if len(row) == 1 else _TEXT)
+    def _fields(self, row: dict[str, Any], place: str, where: str, only: str | None = None) -> tuple[str, str]:
+        """Return the id and the text of a row; the id is its place where it has none.
+
+        Args:
+            row: the fields by their columns.
+            place: the file and the number of the row in it.
+            where: the same for messages.
+            only: the one column of a table that has no other.
+        """
+        column = self.text or (_TEXT if only is None else only)
         text = _field(row, column, where, "--text")
         named = self.id or next((one for one in _IDS if one in row and one != column), None)
         if named is None:
@@ -149,7 +159,12 @@ class Source:
         id_ = _field(row, named, where, "--id")
         if not id_.strip():
             raise InputError(f"{where}: the id in column {named!r} is empty. Name another column with --id.")
-        return _clean(id_), text
+        return id_, text
+
+
+def _not_listed(error: OSError) -> None:
+    """Refuse a folder that cannot be read: `--sync` would take its passages for removed ones."""
+    raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
 
 def _field(row: dict[str, Any], column: str, where: str, option: str) -> str:

@@ -9,20 +9,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import Outcome, TinyLine, environment
+from indexes import contract, embeddings
+from numpy.typing import NDArray
 
 import pipeline
 from pipeline import artifact
 from pipeline.errors import InputError
 from pipeline.formats import signature
 from pipeline.search import indexing
+from pipeline.search.embedding import Embedder
+from pipeline.search.flat import Passage
 from pipeline.search.texts import Source
 from pipeline.text.bundled import calibration_texts
+from pipeline.text.prompts import NO_PROMPTS
 
 TEXTS = [text for text in dict.fromkeys(calibration_texts()) if text.strip()][:40]
 Command = Callable[..., Outcome]
@@ -242,6 +247,50 @@ def test_tables_folders_and_plain_texts_are_read(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("" if name == "empty.md" else f"# {name}\n\nmore", encoding="utf-8")
     assert read(folder) == {"a/c.txt": "# a/c.txt\n\nmore", "b.md": "# b.md\n\nmore"}
+    # A name that is no UTF-8, as old disks have some.
+    (folder / "b.md").rename(os.fsdecode(os.fsencode(folder / "caf") + b"\xe9.md"))
+    assert list(read(folder)) == ["a/c.txt", "caf\ufffd.md"]
+
+
+def test_a_folder_that_cannot_be_listed_is_refused_and_not_taken_for_empty(tmp_path, monkeypatch):
+    closed = tmp_path / "notes" / "closed"
+    closed.mkdir(parents=True)
+    (tmp_path / "notes" / "a.md").write_text("a")
+    (closed / "b.md").write_text("b")
+    tmp_path.chmod(0o755)
+    closed.chmod(0)
+    monkeypatch.chdir(tmp_path)
+    before = os.geteuid()
+    try:
+        if before == 0:
+            # Nothing is closed to root.
+            os.seteuid(65534)
+        with pytest.raises(InputError, match="closed cannot be read: Permission denied"):
+            print(Source([Path("notes")]).total)
+    finally:
+        os.seteuid(before)
+        closed.chmod(0o755)
+
+
+class Changing:
+    """A source of which an id came twice after its passages were counted."""
+
+    total = 3
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter([Passage("a", "one"), Passage("b", "two"), Passage("a", "three")])
+
+
+@pytest.mark.parametrize("engine", ["flat", "sqlite"])
+def test_a_file_that_changes_while_it_is_read_damages_no_index(engine, tmp_path):
+    def embed(texts: Sequence[str], prompt: str | None, told: object = None, /) -> tuple[NDArray[np.float32], int]:
+        return embeddings(1, len(texts)), 0
+
+    model = Embedder("model", "litert-fp32", contract(), NO_PROMPTS, embed)
+    request = indexing.Request(Changing(), tmp_path / "index", engine)  # type: ignore[arg-type]
+    assert indexing.run(request, model, lambda *_: None).passages == 2
+    with indexing.open_index(tmp_path / "index", writing=True) as index:
+        assert index.has(Passage("a", "three"))
 
 
 @pytest.mark.parametrize(
@@ -254,6 +303,8 @@ def test_tables_folders_and_plain_texts_are_read(tmp_path):
             "line 1: there is no column 'text'; there are: 'title', 'body'",
         ),
         ("a.csv", b"title,body\nx,y\n", ("--text", "no"), "row 1: there is no column 'no'; there are: 'title', 'body'"),
+        ("a.jsonl", b'{"id": "x"}\n', (), "line 1: there is no column 'text'; there are: 'id'"),
+        ("a.csv", b"id,text,text\nx,y,z\n", (), "its header names column 'text' twice"),
         ("a.csv", b"id,text\nx,y,z\n", (), "row 1: it has more fields than the header has columns"),
         ("a.csv", b'id,text\nx,"y\n', (), "a.csv, line 1: unexpected end of data"),
         ("a.csv", b"id,text\nx,y\nx,z\n", (), "the id 'x' is there twice"),
@@ -322,6 +373,16 @@ def test_there_is_an_index_to_ask(tmp_path, model, command_here):
         outcome = command_here("search", place, "a house", "--model", model, "--json")
         assert outcome.rc == 2
         assert told in outcome.document["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["search", "compatible"])
+def test_whoever_asks_takes_a_killed_compaction_back(command, notes, model, command_here):
+    assert command_here("index", notes, "--model", model, "--out", "index").rc == 0
+    (notes.parent / "index").rename(notes.parent / ".index.before")
+    asked = ("index", model) if command == "compatible" else ("index", "a house", "--model", model)
+    outcome = command_here(command, *asked)
+    assert outcome.rc == 0, outcome.stderr
+    assert (notes.parent / "index").is_dir()
 
 
 def test_a_model_of_labels_makes_no_index(notes, converted, command_here):
