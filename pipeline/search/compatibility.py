@@ -17,6 +17,8 @@ from pipeline.data.retrieval import Judged
 from pipeline.errors import InputError
 from pipeline.metrics import measures, ranking
 from pipeline.metrics.ranking import Judgements
+from pipeline.search import codes
+from pipeline.search.about import About
 from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.indexing import Index
@@ -208,10 +210,11 @@ def compare_with_index(index: Index, new: Embedder) -> Comparison:
     side = Side(new.name, new.vectors.space, vectors.shape[1], vectors, {})
     if about.width != side.width and about.width not in new.vectors.widths:
         return _of_other_width(old, side, len(texts))
-    cosines = np.nan_to_num(measures.cosine(stored, vectors[:, : about.width]))
-    found = [[hit.id for hit in index.search(vector, ranking.DEPTH)] for vector in vectors]
+    cosines = _cosines(about, stored, vectors)
+    # Of passages with one text any will do: all of them are as near.
+    found = [[hit.text for hit in index.search(vector, ranking.DEPTH)] for vector in vectors]
     first, among = (
-        np.array([own.id in ids[:depth] for own, ids in zip(passages, found, strict=True)], np.float64)
+        np.array([own in near[:depth] for own, near in zip(texts, found, strict=True)], np.float64)
         for depth in (1, ranking.DEPTH)
     )
     low, high = ranking.interval(np.ones_like(among), among)
@@ -228,6 +231,20 @@ def compare_with_index(index: Index, new: Embedder) -> Comparison:
         across_at_1=float(first.mean()),
     )
     return _judged(old, side, texts, cosines, [own])
+
+
+def _cosines(about: About, stored: Floats, vectors: Floats) -> NDArray[np.float64]:
+    """Return the cosine between the stored and the new vector of each text.
+
+    Of bits only the signs are known: where a share h of them differ, the angle is about πh.
+
+    Source: Charikar 2002 (similarity estimation by random hyperplanes).
+    """
+    if about.storage == "bits":
+        signs = codes.decode(codes.encode(vectors, about), about)
+        estimated: NDArray[np.float64] = np.cos(np.pi * (stored != signs).mean(axis=1))
+        return estimated
+    return np.nan_to_num(measures.cosine(stored, vectors[:, : about.width]))
 
 
 def _searched(one: Collection, old: Side, new: Side) -> Searched:

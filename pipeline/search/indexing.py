@@ -106,6 +106,8 @@ def _is_free(place: Path) -> bool:
     Raises:
         InputError: something else is there.
     """
+    if (place.resolve().parent / abouts.ABOUT).is_file():
+        raise InputError(f"{place} is in the folder of an index, which holds nothing else. Choose another --out.")
     if not os.path.lexists(place):
         return True
     names = {one.name for one in place.iterdir()} if place.is_dir() else {""}

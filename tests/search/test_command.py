@@ -375,6 +375,14 @@ def test_there_is_an_index_to_ask(tmp_path, model, command_here):
         assert told in outcome.document["error"]["message"]
 
 
+def test_no_index_is_made_in_another(notes, model, command_here):
+    assert command_here("index", notes, "--model", model, "--out", "index").rc == 0
+    outcome = command_here("index", notes, "--model", model, "--out", "index/more", "--json")
+    assert outcome.rc == 2
+    assert "in the folder of an index" in outcome.document["error"]["message"]
+    assert command_here("search", "index", "a house", "--model", model).rc == 0
+
+
 @pytest.mark.parametrize("command", ["search", "compatible"])
 def test_whoever_asks_takes_a_killed_compaction_back(command, notes, model, command_here):
     assert command_here("index", notes, "--model", model, "--out", "index").rc == 0

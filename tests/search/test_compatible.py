@@ -1,18 +1,24 @@
 """`pocketbert compatible`: verdicts by vectors that are known, and by real files and a stored index."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Outcome, TinyLine
+from indexes import about, contract, embeddings
+from numpy.typing import NDArray
 
 from pipeline.data.retrieval import Judged
 from pipeline.search import compatibility
 from pipeline.search.compatibility import Collection, Comparison, Side
+from pipeline.search.embedding import Embedder
+from pipeline.search.flat import FlatIndex, Passage
 from pipeline.text.bundled import calibration_texts
+from pipeline.text.prompts import NO_PROMPTS
+from pipeline.vectors.storage import STORAGES, StorageName
 
 TEXTS = [f"text {number}" for number in range(60)]
 WIDTH = 32
@@ -121,6 +127,32 @@ def test_a_stored_index_is_asked_by_its_own_passages(
     another = command_here("compatible", "index", converted("litert-fp32"), "--json")
     assert another.rc == 1, another.stdout + another.stderr
     assert another.document["verdict"] == "re_index"
+
+
+def asked_by(rows: NDArray[np.float32], texts: Sequence[str]) -> Embedder:
+    """Return a model that gives each text its row."""
+
+    def embed(asked: Sequence[str], prompt: str | None, told: object = None, /) -> tuple[NDArray[np.float32], int]:
+        return np.stack([rows[texts.index(one)] for one in asked]), 0
+
+    return Embedder("new", "litert-fp32", contract(), NO_PROMPTS, embed)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_the_model_that_made_an_index_may_ask_it(storage: StorageName, tmp_path: Path) -> None:
+    what = about(storage)
+    # Half of the passages have one text, such as a greeting.
+    texts = ["kind regards" if number % 2 else f"note {number}" for number in range(60)]
+    rows = embeddings(2, 60)
+    rows[1::2] = rows[1]
+    with FlatIndex.create(tmp_path / "index", what) as index:
+        index.add([Passage(str(number), text) for number, text in enumerate(texts)], rows)
+        assert compatibility.compare_with_index(index, asked_by(rows, texts)).verdict == "same_space"
+        near = rows + np.float32(0.01) * embeddings(3, 60)
+        assert compatibility.compare_with_index(index, asked_by(near, texts)).verdict == "same_space"
+        other = compatibility.compare_with_index(index, asked_by(embeddings(9, 60), texts))
+        assert other.verdict == "re_index"
+        assert other.mean_cosine == pytest.approx(0, abs=0.2)
 
 
 @pytest.mark.parametrize(
