@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import ArtifactError
 from pipeline.search.about import About
 from pipeline.vectors.storage import STORAGES, StorageName, int8_codes, largest_query_code, packed
 
@@ -121,7 +122,25 @@ class Scan:
             yield Score(row, int(score) if self._about.storage == "int8" else score, float(cosines[place]))
 
     def _scored(self, vector: Floats, rows: NDArray[np.integer[Any]] | None) -> tuple[Doubles, Doubles, Doubles]:
-        """Return each row's score, cosine, and the number by which rows are ordered."""
+        """Return each row's score, cosine, and the number by which rows are ordered.
+
+        Raises:
+            ArtifactError: one of them is not finite, as of damaged floats; it would hide other rows.
+        """
+        # Of damaged numbers NumPy warns in passing.
+        with np.errstate(all="ignore"):
+            found = self._computed(vector, rows)
+        finite = np.isfinite(found).all(axis=0)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            row = place if rows is None else int(rows[place])
+            raise ArtifactError(
+                f"the index is damaged: the score of row {row} is not finite. Delete its folder and index the texts "
+                "again."
+            )
+        return found
+
+    def _computed(self, vector: Floats, rows: NDArray[np.integer[Any]] | None) -> tuple[Doubles, Doubles, Doubles]:
         about = self._about
         storage, scales = STORAGES[about.storage], _scales(about)
         query = vector[None, : about.width]

@@ -4,6 +4,8 @@ The flat files stay what counts. The graph is made of them at the end of an inde
 scored and ordered as the exact scan does it. usearch's own bindings read the file; keys are numbers of rows.
 """
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,8 @@ class GraphIndex(FlatIndex):
         if not len(graph):
             # What is added to an empty one that was read gives other bytes.
             graph = _new(self.about)
-        changed = _update(graph, self)
+        with _usable(file):
+            changed = _update(graph, self)
         if changed or not file.is_file():
             with (
                 atomic.writing(self.folder, advice="The passages are in the index; run the command again."),
@@ -69,13 +72,16 @@ class GraphIndex(FlatIndex):
             self._graph = self._whole_graph()
         wanted = max(_FEWEST_CANDIDATES, _CANDIDATES_PER_HIT * top)
         query = codes.comparable_query(vector, self.about)
-        found = self._graph.search(query, min(wanted, len(self)), threads=1)
-        return self.hits(self.scan().ranked(vector, np.asarray(found.keys).astype(np.int64), top))
+        with _usable(self.folder / GRAPH):
+            found = self._graph.search(query, min(wanted, len(self)), threads=1)
+        rows = np.asarray(found.keys).astype(np.int64)
+        return self.hits(self.scan().ranked(vector, rows[(rows >= 0) & (rows < self.rows)], top))
 
     def _whole_graph(self) -> "Index":
         graph = _load(self.folder / GRAPH, self.about)
-        # A writer may have been killed before it wrote the graph.
-        _update(graph, self)
+        with _usable(self.folder / GRAPH):
+            # A writer may have been killed before it wrote the graph.
+            _update(graph, self)
         return graph
 
     def _hold(self) -> None:
@@ -122,14 +128,20 @@ def _load(file: Path, about: About) -> "Index":
     """
     graph = _new(about)
     kind = graph.dtype
-    try:
+    with _usable(file):
         graph.load(file)
-        fits = graph.ndim == about.width and graph.dtype == kind
-    except (RuntimeError, ValueError, OSError) as error:
-        raise ArtifactError(f"{file} is no graph of usearch: {error}. Delete it and index again.") from error
-    if not fits:
+    if graph.ndim != about.width or graph.dtype != kind:
         raise ArtifactError(f"{file} is not the graph of this index. Delete it and index again.")
     return graph
+
+
+@contextlib.contextmanager
+def _usable(file: Path) -> Iterator[None]:
+    """Turn usearch's errors into one that names the file."""
+    try:
+        yield
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ArtifactError(f"{file} is no graph of usearch: {error}. Delete it and index again.") from error
 
 
 def _update(graph: "Index", flat: FlatIndex) -> bool:

@@ -310,6 +310,27 @@ def test_an_impossible_index_json_is_refused(change: dict[str, Any], told, tmp_p
         open_index(tmp_path / "index")
 
 
+@pytest.mark.parametrize("engine", ["flat", "usearch"])
+@pytest.mark.parametrize("top", [1, 3, ROWS])
+def test_a_stored_number_that_is_none_hides_no_other_passage(engine, top, tmp_path):
+    folder = tmp_path / "index"
+    filled(ENGINES[engine], folder, about("float32"))
+    stored = np.fromfile(folder / "vectors.bin", "<f4")
+    stored[6 * WIDTH] = np.nan
+    stored.tofile(folder / "vectors.bin")
+    with open_index(folder) as index, pytest.raises(ArtifactError, match="row 6 is not finite"):
+        index.search(embeddings(2)[6], top)
+
+
+def test_scales_beyond_all_numbers_are_refused(tmp_path):
+    folder = tmp_path / "index"
+    filled(FlatIndex.create, folder, about())
+    file = folder / "index.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"scales": [1e308] * WIDTH}))
+    with open_index(folder) as index, pytest.raises(ArtifactError, match="is not finite"):
+        index.search(embeddings(2)[6], 1)
+
+
 def test_an_index_of_another_space_is_refused(tmp_path):
     other = contract().model_copy(update={"space": "f" * 16})
     with pytest.raises(InputError, match=r"space 0123456789abcdef, made by litert-fp32.*space ffffffffffffffff"):
