@@ -1,6 +1,7 @@
 """`pocketbert compatible`: may the vectors of an old model, or of an index, stay where a new model asks?"""
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,7 @@ class _Side:
 
         place = places.below(self.place, self.build)
         files.recover(place)
-        return place if (place / ABOUT).is_file() else None
+        return place if os.path.isfile(place / ABOUT) else None
 
     def opened(self) -> "AbstractContextManager[Model]":
         """Open the model that is named."""

@@ -1,5 +1,6 @@
 """`pocketbert index` and `pocketbert search`: an index of texts, and the passages nearest to a question."""
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +62,7 @@ def index(
     from pipeline.search.texts import Source
 
     source = Source(text, text=text_column, id=id_column, window=window)
-    place = out or build / "index" / (text[0].resolve().name or "texts")
+    place = out or build / "index" / (os.path.basename(os.path.realpath(text[0])) or "texts")
     request = indexing.Request(source, place, engine, storage, width, prompt, sync)
     folder = places.model(model, build)
     with Progress(quiet=as_json) as progress:

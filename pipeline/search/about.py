@@ -1,5 +1,6 @@
 """What an index says of itself in `index.json`: the space of its vectors, their width and how they are stored."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -81,8 +82,8 @@ def read(folder: Path) -> About:
         ArtifactError: the file cannot be read, or a field is impossible.
     """
     path = folder / ABOUT
-    if not path.is_file():
-        why = f"has no {ABOUT}" if folder.is_dir() else no_folder(folder)
+    if not os.path.isfile(path):
+        why = f"has no {ABOUT}" if os.path.isdir(folder) else no_folder(folder)
         raise InputError(f"{folder} is no index: it {why}. `pocketbert index` makes one.")
     try:
         check_size(path, _LARGEST_BYTES)

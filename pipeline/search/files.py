@@ -82,7 +82,18 @@ def read_state(folder: Path) -> State:
 
 
 def check_files(folder: Path, about: About, state: State) -> None:
-    """Refuse an index with a file shorter than `state.json` says, or a removed row that it does not have."""
+    """Refuse an index with a file shorter than `state.json` says, or a removed row that it does not have.
+
+    Raises:
+        ArtifactError: it has, or a file cannot be read.
+    """
+    try:
+        _check_files(folder, about, state)
+    except OSError as error:
+        raise ArtifactError(f"{error.filename or folder} cannot be read: {error.strerror}.") from error
+
+
+def _check_files(folder: Path, about: About, state: State) -> None:
     for name, size in sizes(about, state).items():
         path = folder / name
         found = path.stat().st_size if path.exists() else 0
@@ -117,9 +128,13 @@ def check_plain(folder: Path) -> None:
     Raises:
         ArtifactError: there is one.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return
-    with os.scandir(folder) as entries:
+    try:
+        found = os.scandir(folder)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be read: {error.strerror}.") from error
+    with found as entries:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
                 raise ArtifactError(
@@ -144,9 +159,14 @@ def locked(folder: Path) -> FileLock:
     return lock
 
 
+def real(folder: Path) -> Path:
+    """Return where a folder really lies; unlike `Path.resolve`, of a link to itself the link."""
+    return Path(os.path.realpath(folder))
+
+
 def beside(folder: Path, what: str) -> Path:
     """Return the hidden place beside an index, where the folder really lies, for its compaction."""
-    folder = folder.resolve()
+    folder = real(folder)
     return folder.parent / f".{folder.name}.{what}"
 
 
@@ -159,7 +179,7 @@ def recover(folder: Path) -> None:
         ArtifactError: the disk is read-only.
     """
     before, end = beside(folder, "before"), time.monotonic() + _LONGEST_RENAME_S
-    while before.is_dir() and not folder.exists() and time.monotonic() < end:
+    while os.path.isdir(before) and not os.path.exists(folder) and time.monotonic() < end:
         lock = FileLock(before / LOCK)
         with atomic.writing(folder, advice=KEPT):
             try:
@@ -170,7 +190,7 @@ def recover(folder: Path) -> None:
                 continue
             try:
                 if not folder.exists():
-                    before.rename(folder.resolve())
+                    before.rename(real(folder))
             finally:
                 lock.release()
 

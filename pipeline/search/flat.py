@@ -128,7 +128,7 @@ class FlatIndex:
             index._hold()
         # NumPy tells of a file that became shorter by a ValueError.
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{folder} cannot be read: {error}.") from error
+            raise ArtifactError(f"{folder} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
         return index
 
     def _hold(self) -> None:
@@ -235,7 +235,7 @@ class FlatIndex:
         """
         assert self._lock is not None, "opened for reading"
         # Where a link leads: the link itself stays. The process may stand in the folder, which gets another name.
-        home = self.folder.resolve()
+        home = files.real(self.folder)
         new, before = files.beside(home, "new"), files.beside(home, "before")
         with atomic.writing(self.folder, advice=files.KEPT):
             atomic.remove(new)

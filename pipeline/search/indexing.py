@@ -68,9 +68,9 @@ def open_index(place: Path, *, writing: bool = False) -> Index:
     """
     # First: what follows is about the folder's files.
     files.recover(place)
-    if (place / FILE).is_file():
+    if os.path.isfile(place / FILE):
         return SqliteIndex.open(place, writing=writing)
-    kind = GraphIndex if (place / GRAPH).is_file() else FlatIndex
+    kind = GraphIndex if os.path.isfile(place / GRAPH) else FlatIndex
     return kind.open(place, writing=writing)
 
 
@@ -106,11 +106,14 @@ def _is_free(place: Path) -> bool:
     Raises:
         InputError: something else is there.
     """
-    if (place.resolve().parent / abouts.ABOUT).is_file():
+    if os.path.isfile(files.real(place).parent / abouts.ABOUT):
         raise InputError(f"{place} is in the folder of an index, which holds nothing else. Choose another --out.")
     if not os.path.lexists(place):
         return True
-    names = {one.name for one in place.iterdir()} if place.is_dir() else {""}
+    try:
+        names = set(os.listdir(place)) if os.path.isdir(place) else {""}
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror}. Choose another --out.") from error
     names = {name for name in names if not name.startswith(".")} - {files.LOCK}
     if names - {abouts.ABOUT} and abouts.ABOUT not in names:
         raise InputError(f"{place} is there, and is no index. Choose another --out.")

@@ -1,18 +1,19 @@
 """What an index is after kills, on a full disk, behind a link, and while somebody else writes it."""
 
+import contextlib
 import os
 import shutil
 import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from indexes import ENGINES, ROWS, TEXTS, about, embeddings, filled, no_file_beyond
 
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, InputError
 from pipeline.search import files
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
@@ -200,6 +201,45 @@ def test_an_index_in_which_one_stands_is_written_anew(tmp_path: Path, monkeypatc
     mostly_removed(Path())
     os.chdir(tmp_path)
     assert nearest(folder) == f"n{ROWS - 1}"
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Be somebody to whom the modes of files mean something; root may read and write all of them."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize("writing", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_may_not_be_read_is_told(
+    engine: str, writing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "index"
+    filled(ENGINES[engine], folder, about())
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in (*(path for path in folder.iterdir() if writing or path.name != "lock"), folder):
+        mode = path.stat().st_mode
+        path.chmod(0)
+        try:
+            with as_nobody(), pytest.raises((ArtifactError, InputError)):
+                open_index(Path("index"), writing=writing)
+        finally:
+            path.chmod(mode)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "loop"])
+def test_a_name_that_leads_nowhere_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is no index"):
+        open_index(Path(name))
 
 
 def test_keys_of_a_graph_without_a_row_are_passed_over(tmp_path: Path) -> None:
