@@ -211,26 +211,37 @@ def compare_with_index(index: Index, new: Embedder) -> Comparison:
     if about.width != side.width and about.width not in new.vectors.widths:
         return _of_other_width(old, side, len(texts))
     cosines = _cosines(about, stored, vectors)
-    # Of passages with one text any will do: all of them are as near.
-    found = [[hit.text for hit in index.search(vector, ranking.DEPTH)] for vector in vectors]
-    first, among = (
-        np.array([own in near[:depth] for own, near in zip(texts, found, strict=True)], np.float64)
-        for depth in (1, ranking.DEPTH)
-    )
-    low, high = ranking.interval(np.ones_like(among), among)
+    # By the dot product not even the stored vector of each passage finds it. One that was cut is filled up, since the
+    # index compares by the query's first numbers.
+    filled = np.pad(stored, ((0, 0), (0, side.width - about.width)))
+    before_first, before = _finding_themselves(index, texts, filled)
+    first, among = _finding_themselves(index, texts, vectors)
+    low, high = ranking.interval(before, among)
     own = Searched(
         collection=ITSELF,
         queries=len(texts),
         documents=len(index),
-        old=1.0,
+        old=float(before.mean()),
         across=float(among.mean()),
         new=None,
         low=low,
         high=high,
-        old_at_1=1.0,
+        old_at_1=float(before_first.mean()),
         across_at_1=float(first.mean()),
     )
     return _judged(old, side, texts, cosines, [own])
+
+
+def _finding_themselves(index: Index, texts: Sequence[str], queries: Floats) -> list[NDArray[np.float64]]:
+    """Return which passages of an index are nearest to their own query, and which are among the ten nearest.
+
+    Of passages with one text any will do: all of them are as near.
+    """
+    found = [[hit.text for hit in index.search(query, ranking.DEPTH)] for query in queries]
+    return [
+        np.array([own in near[:depth] for own, near in zip(texts, found, strict=True)], np.float64)
+        for depth in (1, ranking.DEPTH)
+    ]
 
 
 def _cosines(about: About, stored: Floats, vectors: Floats) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from indexes import about, contract, embeddings
 from numpy.typing import NDArray
 
 from pipeline.data.retrieval import Judged
+from pipeline.search import about as abouts
 from pipeline.search import compatibility
 from pipeline.search.compatibility import Collection, Comparison, Side
 from pipeline.search.embedding import Embedder
@@ -153,6 +154,20 @@ def test_the_model_that_made_an_index_may_ask_it(storage: StorageName, tmp_path:
         other = compatibility.compare_with_index(index, asked_by(embeddings(9, 60), texts))
         assert other.verdict == "re_index"
         assert other.mean_cosine == pytest.approx(0, abs=0.2)
+
+
+@pytest.mark.parametrize("width", [32, 16])
+def test_a_model_that_compares_by_the_dot_product_may_ask_its_own_index(width: int, tmp_path: Path) -> None:
+    model = contract(unit=False, similarity="dot")
+    what = abouts.of(model, "int8", width=width, prompts=(None, None), made_by="litert-fp32")
+    # To a short vector nearly all long ones are nearer than itself.
+    rows = embeddings(2, 60, unit=False) * np.linspace(0.1, 1, 60, dtype=np.float32)[:, None]
+    texts = [f"note {number}" for number in range(60)]
+    with FlatIndex.create(tmp_path / "index", what) as index:
+        index.add([Passage(text, text) for text in texts], rows)
+        found = compatibility.compare_with_index(index, asked_by(rows, texts))
+    assert found.verdict == "same_space"
+    assert found.searched[0].old < 0.99
 
 
 @pytest.mark.parametrize(
