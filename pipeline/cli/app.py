@@ -36,6 +36,7 @@ from pipeline.cli import (
     searching,
     shipping,
     signatures,
+    studying,
     tables,
 )
 from pipeline.cli.documents import AsJson
@@ -397,6 +398,8 @@ _VERBS: Mapping[str, Mapping[str, Callable[..., object]]] = {
         "push": shipping.push,
         "gate": gate.gate,
         "history": history.history,
+        "study": studying.study,
+        "recommend": studying.recommend,
         "clean": clean,
     },
     "Single stages of a run": {

@@ -18,6 +18,9 @@ from pipeline.mil.trial import Trial
 from pipeline.search.about import About
 from pipeline.search.asking import Found
 from pipeline.search.indexing import Outcome
+from pipeline.study.recommending import Recommendation
+from pipeline.study.record import Record
+from pipeline.study.run import Plan
 from pipeline.verify.record import Parity
 
 _GIVEN_BACK_CHARACTERS = 10_000
@@ -155,3 +158,25 @@ def found_document(found: Found) -> dict[str, Any]:
 def _about(about: About) -> dict[str, Any]:
     """Return what an index says of itself; its scales are for who reads the vectors."""
     return about.model_dump(exclude={"schema_version", "scales"})
+
+
+def study_plan_document(found: Plan) -> dict[str, Any]:
+    """Return the document of what a study would do."""
+    return dataclasses.asdict(found)
+
+
+def study_document(record: Record) -> dict[str, Any]:
+    """Return the document of a study: its answer, and every trial."""
+    return record.model_dump(mode="json")
+
+
+def recommendation_document(found: Recommendation, text: str) -> dict[str, Any]:
+    """Return the document of a recommendation: the trial, what it does not keep, and its recipe."""
+    return {
+        "study": found.record.study.name,
+        "fits": found.fits,
+        "beyond": {name: {"found": value, "bound": bound} for name, (value, bound) in found.beyond.items()},
+        "latency_judged": not found.elsewhere,
+        "trial": found.trial.model_dump(mode="json"),
+        "recipe": text,
+    }

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli import documents, tables
+from pipeline.cli import documents, studying, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.cli.texts import shortened
+from pipeline.errors import InputError
 from pipeline.search.indexing import ENGINES, Engine
 from pipeline.vectors.storage import STORAGES, StorageName
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 _STEP = "index"
 
-ModelName = Annotated[
-    Path, typer.Option("--model", help="A converted embedding model: its folder, or RECIPE/TARGET of the build folder.")
-]
+_MODEL = "A converted embedding model: its folder, or RECIPE/TARGET of the build folder."
+ModelName = Annotated[Path, typer.Option("--model", help=_MODEL)]
 
 
 def index(
@@ -75,9 +75,11 @@ def index(
 
 
 def search(
-    index: Annotated[Path, typer.Argument(help="Folder of an index that `pocketbert index` made.")],
-    question: Annotated[str, typer.Argument(help="What to look for.")],
-    model: ModelName,
+    index: Annotated[
+        Path, typer.Argument(help="Folder of an index that `pocketbert index` made; a study's TOML is run instead.")
+    ],
+    question: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
+    model: Annotated[Path | None, typer.Option("--model", help=_MODEL)] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of passages.")] = 10,
     prompt: Annotated[
         str | None, typer.Option(help="Prompt before the question, by its name; that of the index unless given.")
@@ -90,6 +92,16 @@ def search(
     from pipeline.planning import places
     from pipeline.search import about, asking, embedding, files
 
+    if index.suffix == ".toml":
+        if question is not None or model is not None:
+            raise InputError(f"{index} is a study, which takes no question; `pocketbert study {index}` runs it.")
+        studying.study(index, build=build, as_json=as_json)
+        return
+    if question is None or model is None:
+        raise InputError(
+            f"search {index} lacks {'a question' if question is None else '--model'}: "
+            f'`pocketbert search {index} "a red house" --model RECIPE/TARGET`.'
+        )
     place = places.below(index, build)
     files.recover(place)
     # Before a runtime is opened, which takes seconds.

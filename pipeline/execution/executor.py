@@ -281,13 +281,8 @@ class _Run:
         if damage:
             self._progress.note(f"{name}: {damage}; made again")
         self._progress.started(name)
-        place = self._graph.place(node)
-        log = (
-            self._store.build
-            / place.parts[0]
-            / "logs"
-            / f"{self._graph.nodes[node.identity].name.replace(' ', '-')}.log"
-        )
+        kept = self._graph.nodes[node.identity]
+        log = self._store.build / kept.recipe / "logs" / f"{kept.name.replace(' ', '-')}.log"
         inputs = {
             label: one.path if isinstance(one, External) else self.outcome.artifacts[one.identity].path
             for label, one in node.inputs.items()

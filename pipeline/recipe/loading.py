@@ -95,7 +95,7 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
         problems = error.errors()
         # A misspelt key is missing under its right name as well; the misspelling is what to tell.
         first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-        raise RecipeError(_explain(first, origin, Recipe)) from error
+        raise RecipeError(explain(first, origin, Recipe)) from error
     try:
         check(recipe)
     except RecipeError as error:
@@ -103,7 +103,7 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
     return recipe
 
 
-def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
+def explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     """Turn one pydantic error into a line with file, key, what was found and what exists."""
     key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
     found = key if error["type"] == "extra_forbidden" else f"{key} = {error['input']!r}"

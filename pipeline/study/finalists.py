@@ -1,0 +1,116 @@
+"""Bring a trial further: train it as the recipe says, make its verified file, and report on data no choice has seen."""
+
+from typing import Any
+
+from pipeline import tasks
+from pipeline.artifact import Artifact
+from pipeline.convert.stage import Target
+from pipeline.execution.executor import Outcome
+from pipeline.execution.node import Graph, Node
+from pipeline.study import baseline, graphs, judging
+from pipeline.study.bench import Bench, measured, was_made
+from pipeline.study.graphs import named
+from pipeline.study.record import Reported, TrialRecord
+from pipeline.study.space import Candidate
+from pipeline.verify.record import Parity
+from pipeline.verify.stage import read_parity
+
+
+def train(bench: Bench, one: TrialRecord) -> TrialRecord:
+    """Judge a trial's student after all that its recipe does to it.
+
+    Raises:
+        PipelineError: the recipe cannot work.
+    """
+    found, judged = bench.candidate(one.number, one.choice, trained=True)
+    graph = Graph(bench.name)
+    graph.include(judged.judgement)
+    asked, outcome = len(graph.nodes), bench.carry_out(graph)
+    kept = bench.judged(one.number, one.choice, found, judged, (), outcome)
+    made = sum(was_made(outcome, node) for node in graph.nodes.values())
+    more = {"step": "trained", "measured": one.measured, "nodes": one.nodes + asked, "made": one.made + made}
+    return kept.model_copy(update=more)
+
+
+def file(bench: Bench, one: TrialRecord) -> TrialRecord:
+    """Make a trial's file, verify, judge and time it.
+
+    Raises:
+        PipelineError: the recipe cannot work.
+    """
+    # One that was not trained, for lack of time or of anything to train, stays as it was judged.
+    found, judged = bench.candidate(one.number, one.choice, trained=one.step != "compressed")
+    base_model = bench.baseline.models[str(found.target)]
+    graph, nodes = graphs.verified(found, bench.base.file, bench.by, base_model, bench.study, bench.store)
+    graph.include(judged.judgement)
+    last = _report_node(bench, found, judged)
+    graph.include(*([last] if last else []))
+    asked, outcome = len(graph.nodes), bench.carry_out(graph)
+    made = sum(was_made(outcome, node) for node in graph.nodes.values())
+    model, judgement = outcome.artifact(nodes.model), outcome.artifact(nodes.judgement)
+    assert model
+    assert judgement
+    latency, metrics = outcome.artifact(nodes.latency), judgement.manifest.metrics
+    true = measured(model.manifest.metrics["file_bytes"], latency.manifest.metrics if latency else None)
+    known = {**one.measures, "metric": float(metrics["metric"]), "size_mb": true.size_mb}
+    if true.latency_ms is not None:
+        known["latency_ms"] = true.latency_ms
+    if metrics["recall_at_10"] is not None:
+        known["recall_at_10"] = float(metrics["recall_at_10"])
+    parity_of = outcome.artifact(nodes.parity)
+    parity = read_parity(parity_of.path) if parity_of else None
+    more: dict[str, Any] = {
+        "step": "files",
+        "measures": baseline.wanted(known, bench.study.measures),
+        "drop": judging.drop(str(metrics["metric_name"]), bench.baseline.judgement, judgement),
+        "measured": true,
+        "verdict": parity.verdict if parity else None,
+        "reported": _reported(outcome.artifact(last), base_report(bench), parity),
+        "nodes": one.nodes + asked,
+        "made": one.made + made,
+    }
+    return one.model_copy(update=more)
+
+
+def base_report(bench: Bench) -> Artifact | None:
+    """Return the judgement of the recipe as it is on the data that it reports on; None if it reports on none."""
+    target = Target(*bench.baseline.record.target.split("-", 1))
+    found = named(graphs.uncompressed(bench.base, target), f"{bench.name}/base")
+    judged = graphs.judged(found, bench.base.file, bench.by, bench.store, length=bench.study.judge.length)
+    node = _report_node(bench, found, judged)
+    if node is None:
+        return None
+    graph = Graph(bench.name)
+    graph.include(node)
+    outcome: Outcome = bench.carry_out(graph)
+    return outcome.artifact(node)
+
+
+def report_of_base(bench: Bench) -> Reported | None:
+    """Return what is reported of the recipe as it is."""
+    return _reported(base_report(bench), None, None)
+
+
+def _report_node(bench: Bench, found: Candidate, judged: graphs.Judged) -> Node | None:
+    choice = judged.branch.datasets
+    names = tasks.get(found.recipe.task).datasets if choice is None else choice
+    by = judging.reported_on(found.recipe, bench.by, names)
+    if by is None:
+        return None
+    source, length = judged.branch.end.input, bench.study.judge.length
+    return judging.node(found.recipe, source, by, length=length, name="judge for the report")
+
+
+def _reported(made: Artifact | None, base: Artifact | None, parity: Parity | None) -> Reported | None:
+    if made is None:
+        return None
+    metrics = made.manifest.metrics
+    scores = parity.datasets if parity else []
+    return Reported(
+        dataset=metrics["dataset"],
+        metric=metrics["metric_name"],
+        fp32=metrics["metric"],
+        drop=judging.drop(str(metrics["metric_name"]), base, made) if base else None,
+        file=next((one.found for one in scores if one.dataset == metrics["dataset"]), None),
+        recall_at_10=metrics["recall_at_10"],
+    )

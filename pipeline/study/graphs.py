@@ -1,0 +1,89 @@
+"""The nodes of a candidate: its checkpoint and the judgement of it, and its verified file with its latency."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline import compress, formats
+from pipeline.convert.stage import Target
+from pipeline.execution.node import Graph, Node
+from pipeline.execution.store import Store
+from pipeline.planning.build import build
+from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, branch_for, prepare
+from pipeline.planning.conversion import convert_node
+from pipeline.planning.request import RecipeFiles, Request
+from pipeline.planning.students import student_node
+from pipeline.study import costs, judging, timing
+from pipeline.study.judging import JudgedBy
+from pipeline.study.space import Base, Candidate, candidate
+from pipeline.study.spec import TARGET, Study
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The nodes of a candidate up to its judgement."""
+
+    branch: Branch
+    judgement: Node
+
+
+@dataclass(frozen=True)
+class File:
+    """The nodes of a candidate's file."""
+
+    model: Node
+    parity: Node | None
+    judgement: Node
+    latency: Node | None
+
+
+def named(found: Candidate, name: str) -> Candidate:
+    """Return a candidate whose nodes go by a name that may have slashes, as no recipe's has."""
+    return replace(found, recipe=found.recipe.model_copy(update={"name": name}))
+
+
+def uncompressed(found: Base, target: Target) -> Candidate:
+    """Return the student that a recipe begins with, fine-tuned if it says so, in one target: what all is held to."""
+    without = {stage.name: "none" for stage in compress.STAGES}
+    return candidate(found, {**without, TARGET: f"{target.backend}:{target.scheme}"}, "base")
+
+
+def judged(found: Candidate, file: Path, by: JudgedBy, store: Store, *, length: int) -> Judged:
+    """Return the nodes that judge a candidate's checkpoint.
+
+    Raises:
+        PipelineError: there is no such student, or it does not fit the task.
+    """
+    branch = branch_for(found.recipe, file)
+    prepare(branch, "student", FinishedCheckpoints(store))
+    return Judged(branch, judging.node(found.recipe, branch.end.input, by, length=length, name="judge"))
+
+
+def converted(found: Candidate, branch: Branch) -> Node:
+    """Return the node of a candidate's file, without its verification."""
+    files = RecipeFiles(branch, [found.target])
+    files.student = student_node(branch)
+    return convert_node(files, found.target)
+
+
+def timed(found: Candidate, model: Node, base: Node, study: Study) -> Node | None:
+    """Return the node that times a file beside the base's, or None where files of its target cannot be timed here."""
+    if costs.can_be_timed(found.target) is not None:
+        return None
+    tools = formats.get(found.target.backend).DISTRIBUTIONS[:1]
+    return timing.node(found.recipe, model, base, length=study.judge.length, backend_tools=tools)
+
+
+def verified(found: Candidate, file: Path, by: JudgedBy, base: Node, study: Study, store: Store) -> tuple[Graph, File]:
+    """Return the graph of a candidate's verified file, judged on the study's data and timed.
+
+    Raises:
+        PipelineError: there is no such student, or its data cannot be read.
+    """
+    graph = build(Request(found.recipe, file, "verify", [found.target]), store)
+    model = graph.at(found.recipe.name, f"{found.target}/model")
+    assert model
+    parity = graph.at(found.recipe.name, f"{found.target}/parity")
+    judgement = judging.file_node(found.recipe, model, by, found.target)
+    latency = timed(found, model, base, study)
+    graph.include(judgement, *([latency] if latency else []))
+    return graph, File(model, parity, judgement, latency)

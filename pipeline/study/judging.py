@@ -1,0 +1,271 @@
+"""Judge a checkpoint of a trial in fp32 PyTorch on data that no result is reported on, and count its parts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import formats, tasks
+from pipeline.artifact import Artifact
+from pipeline.convert.stage import Target
+from pipeline.data import files, retrieval
+from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, Split, sample
+from pipeline.data.location import locate
+from pipeline.errors import InputError, RecipeError
+from pipeline.execution.node import Estimate, External, Input, Node, versions
+from pipeline.heads import sentence
+from pipeline.heads.sentence import DEFAULT
+from pipeline.metrics import measures, ranking, scoring
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.recipe.schema import Recipe
+from pipeline.student import thresholds
+from pipeline.student.reference import EncodedTexts
+from pipeline.study.spec import Judge
+from pipeline.tasks import Task
+from pipeline.text.encoding import Encoder
+from pipeline.text.prompts import Prompts
+from pipeline.vectors.contract import Similarity
+
+VERSION = 1
+PARTS = "parts.npy"
+"""What the metric is computed from, `(rows, k)`: two students are compared row by row."""
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Sampled(Dataset):
+    """A dataset of which a fixed sample of one split is judged."""
+
+    rows: int = 1000
+    split: Split = "train"
+
+    def load(self, split: Split = "dev") -> list[Labelled]:
+        """Read the sample, whichever split is asked for."""
+        del split
+        return sample(super().load(self.split), self.rows, seed=0)
+
+
+@dataclass(frozen=True)
+class JudgedBy:
+    """The data that trials are compared on, as a value that is sent to another process."""
+
+    dataset: Sampled
+    collections: tuple[retrieval.Source, ...]
+    max_length: int
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters that decide a judgement, besides the checkpoint."""
+        return {
+            "dataset": [self.dataset.name, self.dataset.split, self.dataset.rows],
+            "digest": self.dataset.digest(self.dataset.split),
+            "collections": {one.name: one.digest() for one in self.collections},
+            "max_length": self.max_length,
+        }
+
+
+def choose(judge: Judge, recipe: Recipe, study_file: Path) -> JudgedBy:
+    """Return the data that a study's trials are compared on.
+
+    Raises:
+        RecipeError: the recipe trains on these very rows, or reports on them, or there are none for its task.
+        InputError: a file is absent or malformed.
+    """
+    task = tasks.get(recipe.task)
+    length = max(recipe.lengths(backend)[-1] for backend in recipe.targets)
+    names = judge.retrieval or ()
+    reported = set(recipe.verify.retrieval or ()) & set(names)
+    if reported:
+        raise RecipeError(
+            f"{study_file}: judge.retrieval names {sorted(reported)[0]}, on which {recipe.name} reports its result; "
+            "what is searched by cannot tell how good the result is. Name another collection."
+        )
+    collections, absent = retrieval.chosen(names, study_file, "judge.retrieval")
+    for name, reason in absent.items():
+        raise InputError(f"{study_file}: judge.retrieval: {name}: {reason}.")
+    if judge.file is not None:
+        columns = Columns(judge.text, judge.pair, judge.label)
+        found = files.single("judge_file", task, locate(judge.file, study_file), columns)
+        return JudgedBy(_sampled(found, judge.rows, "dev"), tuple(collections), length)
+    found = _training_rows(judge, recipe, study_file)
+    return JudgedBy(_sampled(found, judge.rows, "train"), tuple(collections), length)
+
+
+def _training_rows(judge: Judge, recipe: Recipe, study_file: Path) -> Dataset:
+    task = tasks.get(recipe.task)
+    usable = [name for name in task.datasets if DATASETS[name].train is not None]
+    name = judge.dataset or next((name for name in usable if DATASETS[name].absent("train") is None), None)
+    if name is None or name not in DATASETS:
+        known = ", ".join(usable) or "none"
+        raise RecipeError(
+            f"{study_file}: judge.dataset: {'no dataset is at hand' if name is None else repr(name)}; for task "
+            f"{task.name} there are training rows of: {known}. Give judge.file, a labelled file of your own."
+        )
+    found = DATASETS[name]
+    if (reason := found.absent("train")) is not None:
+        raise InputError(f"{study_file}: judge.dataset = {name!r}: {reason}.")
+    learnt = [one.dataset for one in (recipe.train, recipe.distil) if one is not None]
+    if name in learnt or any(one is not None and one.train_file for one in (recipe.train, recipe.distil)):
+        raise RecipeError(
+            f"{study_file}: {recipe.name} trains on labelled rows, and on rows that it has learnt every trial looks "
+            "good. Give judge.file: labelled rows that neither train nor report."
+        )
+    return found
+
+
+def _sampled(found: Dataset, rows: int, split: Split) -> Sampled:
+    return Sampled(**{name: getattr(found, name) for name in found.__dataclass_fields__}, rows=rows, split=split)
+
+
+def reported_on(recipe: Recipe, by: JudgedBy, chosen: Sequence[str | Dataset]) -> JudgedBy | None:
+    """Return the data of the recipe's own report, for finalists alone; None if it reports on no labelled data."""
+    rows = [DATASETS[one] if isinstance(one, str) else one for one in chosen if one != "none"]
+    usable = [row for row in rows if row.absent() is None and row.metric == by.dataset.metric]
+    if not usable:
+        return None
+    # The largest tells most; the bundled ones are small.
+    largest = max(usable, key=lambda row: len(row.load()))
+    collections, _ = retrieval.chosen(recipe.verify.retrieval or (), Path(), "verify.retrieval")
+    return replace(by, dataset=_sampled(largest, 10**9, "dev"), collections=tuple(collections))
+
+
+def node(recipe: Recipe, checkpoint: Node | External, by: JudgedBy, *, length: int, name: str) -> Node:
+    """Return the node that judges one checkpoint.
+
+    Args:
+        recipe: of the candidate.
+        checkpoint: the candidate's checkpoint.
+        by: the data.
+        length: tokens at which multiply-adds count.
+        name: of the node, for progress.
+    """
+    return Node(
+        recipe=recipe.name,
+        name=name,
+        place=name.replace(" ", "-"),
+        stage="judge",
+        version=VERSION,
+        params={"task": recipe.task, "length": length, **by.params},
+        inputs={"checkpoint": checkpoint},
+        tools=versions("torch", "transformers", "tokenizers"),
+        function=judge_checkpoint,
+        arguments=(Input("checkpoint"), recipe.task, by, length),
+        estimate=Estimate(12.0, 200_000),
+        inexact_files=(PARTS,),
+    )
+
+
+def judge_checkpoint(folder: Path, task_name: str, by: JudgedBy, length: int, out: Path) -> dict[str, Any]:
+    """Run a checkpoint over the data in fp32 PyTorch; the function of a `judge` node.
+
+    Returns:
+        The metric, recall@10, and the counts of the checkpoint's parts.
+    """
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.student.outputs import label_names, reference_outputs
+    from pipeline.study.parts import count
+
+    task = tasks.get(task_name)
+    model = load_checkpoint(folder, task)
+    names = label_names(model.config) if task.has_labels else []
+    head = DEFAULT if task.uses_head else sentence.settings(model)
+    encoder = Encoder.from_folder(folder, by.max_length)
+    judged = _Judged(by, task, encoder, names, head.wanted, head.compared_by, thresholds.read(folder))
+    found = judged.judge(reference_outputs(model, task, judged.rows), out)
+    return found | {"parts": count(model, length=length)}
+
+
+def file_node(recipe: Recipe, model: Node, by: JudgedBy, target: Target) -> Node:
+    """Return the node that judges a converted file on the same data."""
+    name = f"judge {target}"
+    return Node(
+        recipe=recipe.name,
+        name=name,
+        place=name.replace(" ", "-"),
+        stage="judge-file",
+        version=VERSION,
+        params={"task": recipe.task, **by.params},
+        inputs={"model": model},
+        tools=versions(*formats.get(target.backend).DISTRIBUTIONS),
+        function=judge_file,
+        arguments=(Input("model"), recipe.task, by),
+        estimate=Estimate(20.0, 200_000),
+        worker=f"convert-{target.backend}",
+        inexact_files=(PARTS,),
+    )
+
+
+def judge_file(folder: Path, task_name: str, by: JudgedBy, out: Path) -> dict[str, Any]:
+    """Run a converted file over the data in its runtime; the function of a `judge-file` node."""
+    from pipeline.convert.model import Model
+
+    with Model(folder) as model:
+        said = model.signature
+        similarity = said.vectors.compared_by if said.vectors else DEFAULT.compared_by
+        judged = _Judged(
+            by, tasks.get(task_name), model.encoder, said.labels or (), said.wanted, similarity, said.thresholds
+        )
+        return judged.judge(RowOutputs.of([model.run(row) for row in judged.rows]), out)
+
+
+class _Judged:
+    """The data of a study, encoded for one student."""
+
+    def __init__(
+        self,
+        by: JudgedBy,
+        task: Task,
+        encoder: Encoder,
+        names: Sequence[str],
+        prompts: Prompts,
+        similarity: Similarity,
+        given_from: Sequence[float] | None,
+    ) -> None:
+        misfit = by.dataset.label_ids(names) if task.has_labels else None
+        if isinstance(misfit, str):
+            raise InputError(f"judge: {by.dataset.name} does not fit the checkpoint: {misfit}.")
+        book = EncodedTexts(encoder, task, names, prompts)
+        self._task, self._similarity = task, similarity
+        self._labels = replace(book.add_dataset(by.dataset), thresholds=list(given_from) if given_from else None)
+        self._collections = [book.add_collection(one) for one in by.collections]
+        self.rows = book.rows
+
+    def judge(self, outputs: RowOutputs, out: Path) -> dict[str, Any]:
+        if not measures.all_finite(outputs.values):
+            raise InputError("there is NaN or infinity among the outputs of a text.")
+        kind, labels = self._task.output_kind, self._labels
+        np.save(out / PARTS, scoring.METRICS[labels.metric].parts(kind, labels, outputs))
+        recalls = [ranking.means(one, outputs, self._similarity)["recall_at_10"] for one in self._collections]
+        return {
+            "metric": scoring.score(kind, labels, outputs),
+            "metric_name": labels.metric,
+            "dataset": labels.name,
+            "rows": len(labels.gold),
+            "recall_at_10": float(np.mean(recalls)) if recalls else None,
+        }
+
+
+def drop(metric: str, before: Artifact, after: Artifact) -> tuple[float, float, float]:
+    """Return how much of a metric is lost between two judgements of the same rows, with its 95 % interval.
+
+    Source: Efron and Tibshirani 1993, chapter 13: percentile interval of a paired bootstrap over rows.
+    """
+    row = scoring.METRICS[metric]
+    first, second = (_parts(one) for one in (before, after))
+    draw, drops = np.random.default_rng(0), []
+    for _ in range(_RESAMPLES // 100):
+        chosen = draw.integers(0, len(first), (100, len(first)))
+        drops.append(row.value(first[chosen]) - row.value(second[chosen]))
+    low, high = np.percentile(np.concatenate(drops), (2.5, 97.5))
+    return float(row.value(first) - row.value(second)), float(low), float(high)
+
+
+def _parts(judged: Artifact) -> NDArray[np.floating]:
+    return np.asarray(np.load(judged.path / PARTS, allow_pickle=False))
+
+
+Judgement = Mapping[str, Any]
+"""The metrics of a `judge` artifact."""

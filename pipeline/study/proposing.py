@@ -1,0 +1,121 @@
+"""Proposals of a study: Optuna's journal and sampler, told the outcome of each trial, and settled after a kill.
+
+A tree-structured Parzen estimator with several objectives and constraints proposes (Bergstra et al. 2011; Ozaki et al.
+2022).
+"""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import RecipeError, ToolchainError
+from pipeline.study import record, selection, space
+from pipeline.study.record import TrialRecord
+from pipeline.study.space import Choice
+from pipeline.study.spec import LARGER_IS_BETTER, Study
+
+if TYPE_CHECKING:
+    import optuna
+
+_SECONDS, _SPEC, _BEYOND = "seconds", "spec", "beyond"
+_FIXED = ("recipe", "objectives", "space", "judge")
+"""What a study that goes on cannot change."""
+
+
+class Proposer:
+    """Proposes choices, each once."""
+
+    def __init__(self, study: Study, study_file: Path, folder: Path) -> None:
+        """Open the study's journal, or begin it.
+
+        Raises:
+            ToolchainError: Optuna is not installed.
+            RecipeError: the study was begun with another space.
+        """
+        self._optuna, self._study = load_optuna(), study
+        self._proposals = _open(self._optuna, study, study_file, folder)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that were spent on the study until now."""
+        return float(self._proposals.user_attrs.get(_SECONDS, 0.0))
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self._proposals.set_user_attr(_SECONDS, value)
+
+    def ask(self) -> tuple["optuna.Trial", Choice]:
+        """Propose a choice."""
+        trial = self._proposals.ask()
+        return trial, space.suggest(self._study, trial)
+
+    def tell(self, trial: "optuna.Trial", kept: TrialRecord | None, bounds: selection.Bounds) -> None:
+        """Tell the outcome of a proposal; None stands for a choice that is no student."""
+        if kept is None or kept.failed is not None:
+            self._proposals.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+            return
+        trial.set_user_attr(_BEYOND, list(record.violations(kept.measures, bounds).values()))
+        self._proposals.tell(trial.number, [kept.measures[name] for name in self._study.objectives])
+
+    def settle(self, trials: dict[int, TrialRecord], bounds: selection.Bounds) -> None:
+        """Tell what a killed run did not; proposals that it left in the middle are made again."""
+        states = self._optuna.trial.TrialState
+        for left in self._proposals.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            known = trials.get(left.number)
+            self.tell(self._optuna.Trial(self._proposals, left._trial_id), known, bounds)
+            if known is None and left.params:
+                self._proposals.enqueue_trial(left.params)
+
+
+def load_optuna() -> Any:
+    """Import Optuna.
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ToolchainError("Optuna is not installed; pip install 'pocketbert[study]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.Study":
+    """Open a study's journal, or begin it.
+
+    Raises:
+        RecipeError: the study was begun with another space.
+    """
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    signs = ["maximize" if LARGER_IS_BETTER[name] else "minimize" for name in study.objectives]
+    with warnings.catch_warnings():
+        # Constraints and groups of several parameters are marked as experimental.
+        warnings.simplefilter("ignore")
+        sampler = optuna.samplers.TPESampler(
+            seed=study.trials.seed,
+            multivariate=True,
+            constant_liar=True,
+            n_startup_trials=min(16, max(4, study.trials.compressed // 4)),
+            constraints_func=lambda trial: trial.user_attrs.get(_BEYOND, [0.0]),
+        )
+        found = optuna.create_study(
+            study_name=study.name,
+            storage=JournalStorage(JournalFileBackend(str(folder / record.JOURNAL))),
+            sampler=sampler,
+            directions=signs,
+            load_if_exists=True,
+        )
+    now = study.model_dump(mode="json", include=set(_FIXED))
+    before = found.user_attrs.get(_SPEC)
+    if before is None:
+        found.set_user_attr(_SPEC, now)
+    elif before != now:
+        changed = next(name for name in _FIXED if before.get(name) != now.get(name))
+        raise RecipeError(
+            f"{study_file}: {folder} was begun with another {changed}, and its trials would not be "
+            "comparable. Give the study another name, or remove that folder."
+        )
+    return found  # type: ignore[no-any-return]  # Optuna is imported late

@@ -1,0 +1,192 @@
+"""What a study keeps: one line for each trial, and a record of the whole that pages and `recommend` read."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline import atomic
+from pipeline.errors import ArtifactError
+from pipeline.study.parts import Parts
+from pipeline.study.spec import Study
+
+FOLDER = "studies"
+TRIALS, RECORD, JOURNAL = "trials.jsonl", "record.json", "journal.log"
+Step = Literal["compressed", "trained", "files"]
+STEPS: tuple[Step, ...] = ("compressed", "trained", "files")
+"""How far a trial came, from the cheapest judgement on."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Measured(_Frozen):
+    """A real file of a trial."""
+
+    size_mb: float
+    latency_ms: float | None = None
+    """Median over rounds at the study's length; None if it was not timed."""
+    times_base: float | None = None
+    """The time of the recipe's own file over this one's, in the same run, median over rounds."""
+    memory_mb: float | None = None
+    """Peak memory of its process, in MB."""
+
+
+class Reported(_Frozen):
+    """The metric on the recipe's own data, which no choice was made by."""
+
+    dataset: str
+    metric: str
+    fp32: float
+    """Of the checkpoint in PyTorch."""
+    drop: tuple[float, float, float] | None
+    """Loss against the recipe's own student, with its 95 % interval; None of that student itself."""
+    file: float | None = None
+    """Of the file; None where it was not verified."""
+    recall_at_10: float | None = None
+    """Of the checkpoint, mean over the recipe's collections."""
+
+
+class TrialRecord(_Frozen):
+    """One trial, as far as it came."""
+
+    number: int
+    """−1 is the recipe as it is."""
+    choice: dict[str, Any]
+    target: str
+    step: Step
+    measures: dict[str, float]
+    """By the study's measures; size and latency are estimates before the last step."""
+    parts: Parts | None = None
+    drop: tuple[float, float, float] | None = None
+    """Loss of the metric against the recipe as it is, on the judged rows, with its 95 % interval."""
+    estimated: dict[str, float] = {}
+    """Size and latency as they were estimated, where `measured` has the truth."""
+    measured: Measured | None = None
+    verdict: str | None = None
+    reported: Reported | None = None
+    failed: str | None = None
+    """Why there is no such student."""
+    nodes: int = 0
+    """Artifacts that it asked for."""
+    made: int = 0
+    """Those of them that were not there yet."""
+    seconds: float = 0.0
+
+
+class Answer(_Frozen):
+    """What a study found."""
+
+    trial: int | None
+    """Number of the best trial; None if none succeeded."""
+    fits: bool
+    """Whether it is within every budget; if not, it is the nearest one."""
+    beyond: dict[str, tuple[float, float]]
+    """Budgets that it does not keep: its measure, and the bound."""
+    sentences: list[str]
+    """What each budget costs, in words."""
+
+
+class Record(_Frozen):
+    """A whole study."""
+
+    schema_version: int = 1
+    study: Study
+    task: str
+    recipe_name: str
+    metric_name: str
+    judged_on: str
+    machine: str
+    tools: dict[str, str]
+    base: TrialRecord
+    base_target: str
+    misfits: dict[str, float]
+    """Largest error of each target's cost table on the encoders that it was made of, as a fraction."""
+    trials: list[TrialRecord]
+    recipes: dict[int, dict[str, Any]]
+    """The recipe of each trial that is a student, as TOML has it; relative paths start at the study's folder."""
+    answer: Answer
+    asked: int
+    """Artifacts that all trials asked for."""
+    made: int
+    """Artifacts that were made for them: the others were shared."""
+    hours: float
+    finished: bool
+    """Whether all steps were gone through; if not, the time was spent."""
+
+
+def append(folder: Path, trial: TrialRecord) -> None:
+    """Add a trial's line; the last line of a number counts.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    path = folder / TRIALS
+    with atomic.writing(folder), path.open("ab") as handle:
+        handle.write(trial.model_dump_json().encode() + b"\n")
+        handle.flush()
+
+
+def read_trials(folder: Path) -> dict[int, TrialRecord]:
+    """Read all trials by number; a line that a kill cut short is left out."""
+    found: dict[int, TrialRecord] = {}
+    path = folder / TRIALS
+    if not path.is_file():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        # A kill may have cut any line short, if another run went on behind it.
+        with contextlib.suppress(ValueError):
+            trial = TrialRecord.model_validate_json(line)
+            found[trial.number] = trial
+    return found
+
+
+def write(folder: Path, record: Record) -> None:
+    """Write a study's record."""
+    atomic.write_text(folder / RECORD, record.model_dump_json(indent=1) + "\n")
+
+
+def read(path: Path) -> Record:
+    """Read a study's record.
+
+    Args:
+        path: the file, or the study's folder.
+
+    Raises:
+        ArtifactError: it is absent or no such record.
+    """
+    file = path / RECORD if path.is_dir() else path
+    try:
+        return Record.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArtifactError(f"{file} cannot be read: {error.strerror}. `pocketbert study` writes it.") from error
+    except ValueError as error:
+        raise ArtifactError(f"{file} is no record of a study: {str(error).splitlines()[0]}.") from error
+
+
+def violations(measures: Mapping[str, float], bounds: Mapping[str, tuple[float, bool]]) -> dict[str, float]:
+    """Return by how much a trial is beyond each budget, as a fraction of the bound; 0 or less is within.
+
+    Args:
+        measures: of the trial; a bound whose measure is absent counts as kept.
+        bounds: by measure, the bound and whether it is the least value.
+    """
+    return {
+        name: (bound - measures[name] if least else measures[name] - bound) / max(abs(bound), 1e-9)
+        for name, (bound, least) in bounds.items()
+        if name in measures
+    }
+
+
+def shown(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that succeeded."""
+    return [one for one in trials if one.failed is None]
+
+
+def dump(values: Any) -> str:
+    """Return values as one line of JSON."""
+    return json.dumps(values, sort_keys=True)

@@ -1,0 +1,325 @@
+"""Run a study: cheap trials first, the best of them trained, the best of those as files; every finished one is kept.
+
+Each batch of trials is one graph, so that trials share every artifact that they have in common.
+"""
+
+import importlib.metadata
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from pipeline.devices import host
+from pipeline.errors import ArtifactError, PipelineError
+from pipeline.execution.executor import Progress
+from pipeline.execution.node import Graph, Node
+from pipeline.execution.pace import Pace
+from pipeline.execution.store import Store
+from pipeline.study import answering, baseline, finalists, graphs, judging, page, recipes, record, selection, space
+from pipeline.study.bench import Bench, Request, was_made
+from pipeline.study.graphs import named
+from pipeline.study.proposing import Proposer, load_optuna
+from pipeline.study.record import Record, TrialRecord
+from pipeline.study.space import Candidate, Choice
+
+if TYPE_CHECKING:
+    import optuna
+
+_SHARES = {"compressed": 0.6, "trained": 0.9, "files": 1.0}
+"""Shares of the study's time by whose end a step begins no other trial."""
+_MISSES = 200
+"""Proposals in a row that were tried before, after which a space counts as gone through."""
+_SAMPLED = 8
+"""Trials that a plan looks at."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study would do."""
+
+    choices: int | None
+    """Different choices of its space; None if there is no end of them."""
+    trials: int
+    hours: float
+    """Estimated hours of the compressed trials, by a sample of them; training and files come on top."""
+    sampled: int
+    asked: int
+    """Artifacts that the sample asks for."""
+    shared: int
+    """Those that another trial of the sample has too, or that are there."""
+
+
+def plan(request: Request) -> Plan:
+    """Estimate a study's compressed trials by a random sample of them. Nothing is written.
+
+    Raises:
+        PipelineError: the study, its recipe or its data cannot work.
+    """
+    optuna = load_optuna()
+    study, store, pace = request.study, Store(request.build), Pace()
+    base = space.base(study, request.file)
+    by = judging.choose(study.judge, base.recipe, request.file)
+    baseline.check_timing(study, baseline.targets(study, base))
+    sampled = min(_SAMPLED, study.trials.compressed)
+    sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
+    graph, asked = Graph(study.name), 0
+    for number in range(sampled):
+        choice = space.suggest(study, sampler.ask())
+        try:
+            found = space.untrained(space.candidate(base, choice, "trial"), base.file)
+            judged = graphs.judged(named(found, f"plan/{number}"), base.file, by, store, length=study.judge.length)
+        except PipelineError:
+            continue
+        own = Graph(study.name)
+        own.include(judged.judgement)
+        asked += len(own.nodes)
+        graph.include(judged.judgement)
+    absent = [node for node in graph.nodes.values() if not _there(node, store)]
+    seconds = sum(pace.seconds(node) for node in absent) * study.trials.compressed / max(sampled, 1)
+    hours = seconds / 3600 / max(1, request.parallel)
+    return Plan(space.size(study), study.trials.compressed, hours, sampled, asked, asked - len(absent))
+
+
+def _there(node: Node, store: Store) -> bool:
+    """Return whether an artifact exists that needs no other one; the keys of others are not known yet."""
+    return not list(node.parents) and store.lookup(node.spec({})) is not None
+
+
+def run(request: Request, progress: Progress) -> Record:
+    """Run a study to its end, or to the end of its time; begun before, it goes on. Record and pages are written.
+
+    Raises:
+        PipelineError: the study, its recipe or its data cannot work. A trial that cannot work is recorded as such.
+    """
+    with _alone(request.folder):
+        return _Run(request, progress).go()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ArtifactError(f"{folder}: another process runs this study; wait for it, or give another name.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@dataclass
+class _Ready:
+    """A proposal whose nodes are known."""
+
+    trial: "optuna.Trial"
+    choice: Choice
+    candidate: Candidate
+    judged: graphs.Judged
+    file: list[Node] = field(default_factory=list)
+    """The nodes of its file, of every tenth trial."""
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """All nodes, by identity."""
+        graph = Graph("")
+        graph.include(self.judged.judgement, *self.file)
+        return graph.nodes
+
+
+class _Run:
+    """The state of a study that runs."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self._request, self._study, self._progress = request, request.study, progress
+        self._since = time.monotonic()
+        # First, so that a study with another space is refused before anything is measured.
+        space.base(request.study, request.file)
+        self._proposer = Proposer(self._study, request.file, request.folder)
+        self._spent: float = self._proposer.seconds
+        self._trials = record.read_trials(request.folder)
+        self._bench = Bench(request, progress)
+
+    def go(self) -> Record:
+        """Go through all steps, and write the record."""
+        finished = self._compressed()
+        pool = self._ranked(self._came_to("compressed"))
+        if self._trains(pool):
+            finished &= self._each("trained", pool[: self._study.trials.trained])
+            pool = self._ranked(self._came_to("trained")) or pool
+        finished &= self._each("files", self._ranked(pool)[: self._study.trials.files])
+        found = self._record(finished)
+        record.write(self._request.folder, found)
+        page.write(self._request.folder, found)
+        return found
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _elapsed(self) -> float:
+        return self._spent + time.monotonic() - self._since
+
+    def _time_left(self, step: str) -> bool:
+        return self._elapsed < self._study.hours * 3600 * _SHARES[step]
+
+    # --- compressed ---------------------------------------------------------------------------------------------------
+
+    def _compressed(self) -> bool:
+        """Judge compressed students until there are as many as asked; return whether time sufficed."""
+        self._proposer.settle(self._trials, self._bench.bounds)
+        misses = 0
+        while (left := self._study.trials.compressed - len(self._done())) > 0 and misses < _MISSES:
+            if self._done() and not self._time_left("compressed"):
+                self._progress.note(f"the time for compressed trials is spent; {left} of them were not tried")
+                return False
+            asked: list[tuple[optuna.Trial, Choice]] = []
+            while len(asked) < min(left, self._request.parallel) and misses < _MISSES:
+                trial, choice = self._proposer.ask()
+                same = self._same(choice)
+                if same is not None or record.dump(choice) in [record.dump(one) for _, one in asked]:
+                    # It costs nothing, and is no other trial.
+                    self._proposer.tell(trial, same, self._bench.bounds)
+                    misses += 1
+                    continue
+                misses = 0
+                asked.append((trial, choice))
+            self._batch(asked)
+            self._proposer.seconds = self._elapsed
+        if misses >= _MISSES:
+            self._progress.note(f"the space has no other choices: {len(self._done())} were tried")
+        return True
+
+    def _done(self) -> list[TrialRecord]:
+        return list(self._trials.values())
+
+    def _same(self, choice: Choice) -> TrialRecord | None:
+        return next((one for one in self._done() if record.dump(one.choice) == record.dump(choice)), None)
+
+    def _batch(self, asked: Sequence[tuple["optuna.Trial", Choice]]) -> None:
+        """Judge several trials in one graph; if one of them fails, each by itself."""
+        began = time.monotonic()
+        ready = [one for trial, choice in asked if (one := self._prepared(trial, choice))]
+        graph = Graph(self._bench.name)
+        for one in ready:
+            graph.include(one.judged.judgement, *one.file)
+        if not ready:
+            return
+        try:
+            outcome = self._bench.carry_out(graph)
+        except PipelineError as error:
+            if len(ready) == 1:
+                self._fail(ready[0].trial, ready[0].choice, error)
+            else:
+                for one in ready:
+                    self._batch([(one.trial, one.choice)])
+            return
+        made = {identity for identity, node in graph.nodes.items() if was_made(outcome, node)}
+        for one in ready:
+            own = set(one.nodes)
+            kept = self._bench.judged(one.trial.number, one.choice, one.candidate, one.judged, one.file, outcome)
+            seconds = (time.monotonic() - began) / len(ready)
+            kept = kept.model_copy(update={"nodes": len(own), "made": len(made & own), "seconds": seconds})
+            # What was made for one trial is shared by those after it.
+            made -= own
+            self._keep(kept)
+            self._proposer.tell(one.trial, kept, self._bench.bounds)
+
+    def _prepared(self, trial: "optuna.Trial", choice: Choice) -> _Ready | None:
+        """Return a proposal with its nodes, and of every tenth those of its file; None where it is no student."""
+        try:
+            found, judged = self._bench.candidate(trial.number, choice, trained=False)
+            ready = _Ready(trial, choice, found, judged)
+            if trial.number % self._study.trials.checked_every == self._study.trials.checked_every - 1:
+                ready.file = self._bench.file_nodes(found, judged)
+        except PipelineError as error:
+            self._fail(trial, choice, error)
+            return None
+        return ready
+
+    def _fail(self, trial: "optuna.Trial", choice: Choice, error: PipelineError) -> None:
+        self._progress.note(f"trial {trial.number} is no student: {error}")
+        target = str(baseline.targets(self._study, self._bench.base)[0])
+        failed = TrialRecord(
+            number=trial.number, choice=dict(choice), target=target, step="compressed", measures={}, failed=str(error)
+        )
+        self._keep(failed)
+        self._proposer.tell(trial, failed, self._bench.bounds)
+
+    def _keep(self, kept: TrialRecord) -> None:
+        record.append(self._request.folder, kept)
+        self._trials[kept.number] = kept
+
+    # --- trained, and files -------------------------------------------------------------------------------------------
+
+    def _came_to(self, step: record.Step) -> list[TrialRecord]:
+        depth = record.STEPS.index(step)
+        return [one for one in self._done() if record.STEPS.index(one.step) >= depth]
+
+    def _ranked(self, pool: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Return trials, the most deserving first."""
+        return selection.best(pool, self._study.objectives, self._bench.bounds, len(pool))
+
+    def _trains(self, pool: Sequence[TrialRecord]) -> bool:
+        """Return whether the recipe has more for a student than compression, by the first trial."""
+        if not pool or not self._study.trials.trained:
+            return False
+        whole = space.candidate(self._bench.base, pool[0].choice, "trial")
+        return space.untrained(whole, self._bench.base.file).values != whole.values
+
+    def _each(self, step: record.Step, chosen: Sequence[TrialRecord]) -> bool:
+        """Bring trials to a step one by one; return whether time sufficed for all of them."""
+        perform = {"trained": finalists.train, "files": finalists.file}[step]
+        depth = record.STEPS.index(step)
+        for number, one in enumerate(chosen):
+            if record.STEPS.index(one.step) >= depth:
+                continue
+            # The answer is a file, however late it is.
+            if not self._time_left(step) and not (step == "files" and number == 0):
+                self._progress.note(f"the time is spent; {len(chosen) - number} trials were not brought to {step}")
+                return False
+            try:
+                self._keep(perform(self._bench, one))
+            except PipelineError as error:
+                self._progress.note(f"trial {one.number}: {error}")
+                self._keep(one.model_copy(update={"failed": str(error), "step": step}))
+            self._proposer.seconds = self._elapsed
+        return True
+
+    def _record(self, finished: bool) -> Record:
+        bench, trials = self._bench, sorted(self._done(), key=lambda one: one.number)
+        metrics = bench.baseline.judgement.manifest.metrics
+        base = bench.baseline.record.model_copy(update={"reported": finalists.report_of_base(bench)})
+        self._proposer.seconds = self._elapsed
+        return Record(
+            study=self._study,
+            task=bench.base.recipe.task,
+            recipe_name=bench.base.recipe.name,
+            metric_name=str(metrics["metric_name"]),
+            judged_on=f"{metrics['rows']} rows of {metrics['dataset']}",
+            machine=host.describe().model_id,
+            tools={name: importlib.metadata.version(name) for name in ("optuna", "torch", "pocketbert")},
+            base=base,
+            base_target=base.target,
+            misfits=bench.baseline.misfits,
+            trials=trials,
+            recipes={one.number: self._recipe(one) for one in trials if one.failed is None},
+            answer=answering.answer(self._study, trials, bench.bounds),
+            asked=sum(one.nodes for one in trials),
+            made=sum(one.made for one in trials),
+            hours=self._elapsed / 3600,
+            finished=finished,
+        )
+
+    def _recipe(self, one: TrialRecord) -> dict[str, Any]:
+        """Return the recipe of a trial's student as TOML has it."""
+        found = space.candidate(self._bench.base, one.choice, "trial")
+        trained = {kept.number for kept in self._came_to("trained")}
+        if one.number not in trained and self._trains([one]):
+            found = space.untrained(found, self._bench.base.file)
+        values: dict[str, Any] = recipes.moved(found.values, self._bench.base.file.parent, self._request.folder)
+        return values | {"name": f"{self._study.name}-{one.number}"}

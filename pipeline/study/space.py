@@ -1,0 +1,194 @@
+"""The space of a study: what a trial may say of each key, and the recipe that comes of it."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.convert.stage import Target
+from pipeline.errors import RecipeError
+from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
+from pipeline.study.spec import LEFT_OUT, TARGET, Range, Study
+
+Choice = Mapping[str, Any]
+"""The value of each key of a space, as a study's file writes it."""
+_OF_A_REPORT = ("beside", "benchmark", "regression")
+"""Sections that say nothing of the student."""
+
+
+class Suggests(Protocol):
+    """What proposes a value: a trial of Optuna."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        """Return one of some names."""
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number."""
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a number."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The recipe that every trial begins with."""
+
+    values: Mapping[str, Any]
+    """The file as TOML has it."""
+    recipe: Recipe
+    file: Path
+    """Relative paths start at its folder."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe of a study, with one target."""
+
+    recipe: Recipe
+    values: Mapping[str, Any]
+    """The recipe as TOML has it."""
+    target: Target
+
+
+def base(study: Study, study_file: Path) -> Base:
+    """Read the recipe of a study.
+
+    Raises:
+        RecipeError: there is no such recipe, or the space has a key or a target that does not fit it.
+    """
+    named = study.recipe
+    if named.endswith(".toml") or os.sep in named:
+        named = str(study_file.parent / os.path.expanduser(named))
+    recipe, file = loading.read_recipe(named)
+    found = Base(tomllib.loads(file.read_text(encoding="utf-8-sig")), recipe, file)
+    check(study, found, study_file)
+    return found
+
+
+def check(study: Study, found: Base, study_file: Path) -> None:
+    """Try every value of a space by itself, so that a misspelt key is told before the first trial.
+
+    Raises:
+        RecipeError: the first key or value that a recipe cannot have.
+    """
+    for key, values in study.space.items():
+        tried = (values.low, values.high) if isinstance(values, Range) else values
+        for value in tried:
+            try:
+                candidate(found, {key: value}, "check")
+            except RecipeError as error:
+                said = str(error).removeprefix(f"{found.file}: ")
+                if _needs_another_key(said):
+                    continue
+                raise RecipeError(f"{study_file}: space.{key} = {value!r}: {said}") from error
+
+
+def _needs_another_key(message: str) -> bool:
+    """Return whether a value only lacks a key that another one of the space may give, such as a section's required one.
+
+    Pydantic says that a key is missing; a trial in which it is missing in truth fails by itself, and says so.
+    """
+    return message.endswith("is missing.")
+
+
+def suggest(study: Study, trial: Suggests) -> Choice:
+    """Let Optuna propose a value for each key."""
+    return {key: _suggested(key, values, trial) for key, values in study.space.items()}
+
+
+def _suggested(key: str, values: Any, trial: Suggests) -> Any:
+    if not isinstance(values, Range):
+        # Optuna keeps names alone, and a value may be a list or a table.
+        names = [label(value) for value in values]
+        return values[names.index(trial.suggest_categorical(key, names))]
+    if values.whole:
+        return trial.suggest_int(key, int(values.low), int(values.high), step=int(values.step or 1), log=values.log)
+    found = trial.suggest_float(key, float(values.low), float(values.high), step=values.step, log=values.log)
+    # What a person would write; and two that differ in the tenth digit are one artifact.
+    return round(found, 6)
+
+
+def label(value: Any) -> str:
+    """Return the name of a value: a string as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def size(study: Study) -> int | None:
+    """Return the number of different choices, or None if there is no end of them."""
+    total = 1
+    for values in study.space.values():
+        if isinstance(values, Range):
+            if not values.whole and values.step is None:
+                return None
+            total *= round((values.high - values.low) / (values.step or 1)) + 1
+        else:
+            total *= len(values)
+    return total
+
+
+def candidate(found: Base, choice: Choice, name: str) -> Candidate:
+    """Return a base recipe with other values, and one target.
+
+    Raises:
+        RecipeError: a key does not exist, or the values do not fit each other.
+    """
+    values = deepcopy(dict(found.values))
+    for section in _OF_A_REPORT:
+        values.pop(section, None)
+    for key, value in choice.items():
+        if key != TARGET:
+            _put(values, key.split("."), value, found)
+    target = _target(found, choice.get(TARGET))
+    own = dict(values.get("targets", {}).get(target.backend, {}))
+    values["targets"] = {target.backend: {**own, "schemes": [target.scheme]}}
+    values["name"] = name
+    return Candidate(loading.checked(values, found.file), values, target)
+
+
+def untrained(found: Candidate, base_file: Path) -> Candidate:
+    """Return a candidate whose student is compressed as it is, but learns nothing afterwards."""
+    values = deepcopy(dict(found.values))
+    values.pop("distil", None)
+    if isinstance(values.get("prune"), dict):
+        values["prune"].setdefault("refine", 0)
+    if isinstance(values.get("quantize"), dict):
+        values["quantize"].pop("training", None)
+    return Candidate(loading.checked(values, base_file), values, found.target)
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any, found: Base) -> None:
+    """Put a value at a dotted key, or take the key away; a section that has no keys left goes as well."""
+    inside = values
+    for part in path[:-1]:
+        if value == LEFT_OUT and part not in inside:
+            return
+        inside = inside.setdefault(part, {})
+        if not isinstance(inside, dict):
+            raise RecipeError(f"{found.file}: {'.'.join(path)}: {part} is no table there, and has no keys.")
+    if value != LEFT_OUT:
+        inside[path[-1]] = deepcopy(value)
+        return
+    inside.pop(path[-1], None)
+    for depth in range(len(path) - 1, 0, -1):
+        above = values
+        for part in path[: depth - 1]:
+            above = above[part]
+        if above.get(path[depth - 1]) == {}:
+            del above[path[depth - 1]]
+
+
+def _target(found: Base, named: Any) -> Target:
+    """Return the target of a candidate: the one that is named, or the base recipe's first."""
+    if named is None:
+        backend = next(iter(found.recipe.targets))
+        return Target(backend, found.recipe.targets[backend].schemes[0])
+    backend, _, scheme = str(named).partition(":")
+    # Whether there is such a format, and whether it has the scheme, the recipe's own check tells.
+    return Target(backend, scheme)
