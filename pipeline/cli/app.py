@@ -177,6 +177,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what `run` would make, why, and how long it may take."""
+    if recipe.endswith(".toml") and studying.is_study(Path(recipe)):
+        studying.study(Path(recipe), dry=True, build=build, as_json=as_json)
+        return
     _line(recipe, until, target=target, build=build, as_json=as_json, dry=True, mermaid=mermaid)
 
 

@@ -1,5 +1,6 @@
 """`pocketbert study`: search for the best student under a budget, or say what the search would take."""
 
+import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,6 +50,14 @@ def study(
     with Progress(quiet=as_json) as progress:
         record = run.run(request, progress)
     documents.show(as_json, documents.study_document(record), partial(_print_record, record, request.folder))
+
+
+def is_study(path: Path) -> bool:
+    """Return whether a file is a study rather than a recipe; one that cannot be read is left to who reads it."""
+    try:
+        return "space" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return False
 
 
 def recommend(

@@ -6,8 +6,8 @@ from pipeline.study.record import Answer, TrialRecord, shown, violations
 from pipeline.study.spec import LARGER_IS_BETTER, Study
 
 Bounds = Mapping[str, tuple[float, bool]]
-_UNITS = {"size_mb": "MB", "latency_ms": "ms", "macs_m": "million multiply-adds"}
-_WORDS = {"metric": "the metric", "recall_at_10": "recall@10"}
+_UNITS = {"size_mb": "MB", "latency_ms": "ms", "memory_mb": "MB of memory", "macs_m": "million multiply-adds"}
+_WORDS = {"metric": "a metric", "recall_at_10": "a recall@10"}
 
 
 def answer(study: Study, trials: Sequence[TrialRecord], bounds: Bounds) -> Answer:
@@ -61,7 +61,7 @@ def _cost(name: str, trials: Sequence[TrialRecord], bounds: Bounds, quality: str
         nearest = min(free, key=lambda one: one.measures[name])
         return (
             f"no trial within the other bounds keeps {said}: the nearest has {nearest.measures[name]:.3g} "
-            f"({quality} {nearest.measures.get(quality, 0.0):.4f})"
+            f"{_UNITS[name]} ({quality} {nearest.measures.get(quality, 0.0):.4f})"
         )
     best = max(within, key=lambda one: one.measures.get(quality, 0.0))
     more = best_free.measures.get(quality, 0.0) - best.measures.get(quality, 0.0)

@@ -43,6 +43,7 @@ class Baseline:
     """By target."""
     sizes_mb: dict[str, float]
     latencies_ms: dict[str, float]
+    memories_mb: dict[str, float]
     models: dict[str, Node]
     """The nodes of the base's files, which trials are timed beside."""
     table_bits: int
@@ -50,10 +51,11 @@ class Baseline:
     misfits: dict[str, float] = field(default_factory=dict)
 
     def estimates(self, parts: Parts, target: Target) -> dict[str, float]:
-        """Return the estimated size and latency of a candidate's file, held to the base's real ones.
+        """Return the estimated size, latency and memory of a candidate's file, held to the base's real ones.
 
         The size is that of the weights in the scheme, plus what the base's file has beside its weights. The latency is
-        by the table of costs, times what the base takes beside its own estimate.
+        by the table of costs, times what the base takes beside its own estimate. The memory is the base's, more or less
+        what the file is larger or smaller.
         """
         name, scheme = str(target), SCHEMES[target.scheme]
 
@@ -66,6 +68,9 @@ class Baseline:
             table = self.tables[name]
             scale = self.latencies_ms[name] / table.estimate_ms(self.parts)
             found["latency_ms"] = table.estimate_ms(parts) * scale
+        if name in self.memories_mb:
+            # A runtime's own memory is the same for all; a file is mapped or copied whole.
+            found["memory_mb"] = self.memories_mb[name] + found["size_mb"] - self.sizes_mb[name]
         return found
 
 
@@ -79,14 +84,15 @@ def targets(study: Study, base: Base) -> list[Target]:
 
 
 def check_timing(study: Study, every: list[Target]) -> None:
-    """Refuse a latency that this machine cannot measure.
+    """Refuse a latency or a peak of memory that this machine cannot measure.
 
     Raises:
         RecipeError: a target has no runtime here.
     """
-    for target in every if "latency_ms" in study.measures else ():
+    timed = [name for name in ("latency_ms", "memory_mb") if name in study.measures]
+    for target in every if timed else ():
         if (reason := costs.can_be_timed(target)) is not None:
-            raise RecipeError(f"latency_ms of {target} cannot be measured here: {reason}. Take macs_m in its place.")
+            raise RecipeError(f"{timed[0]} of {target} cannot be measured here: {reason}. Take macs_m in its place.")
 
 
 def nodes(study: Study, base: Base, by: JudgedBy, store: Store, name: str) -> tuple[Graph, Node, dict[str, OfTarget]]:
@@ -113,13 +119,15 @@ def read(outcome: Outcome, judgement: Node, found: Mapping[str, OfTarget]) -> Ba
     assert judged
     metrics = judged.manifest.metrics
     parts = Parts(**metrics["parts"])
-    tables, sizes, latencies = {}, {}, {}
+    tables, sizes, latencies, memories = {}, {}, {}, {}
     for name, one in found.items():
         model, latency, table = (outcome.artifact(node) for node in (one.model, one.latency, one.table))
         assert model
         sizes[name] = model.manifest.metrics["file_bytes"] / 1e6
         if latency:
             latencies[name] = float(latency.manifest.metrics["ms"])
+            if peak := latency.manifest.metrics["peak_bytes"]:
+                memories[name] = peak / 1e6
         if table:
             tables[name] = costs.read(table.path)
     first = next(iter(found))
@@ -129,6 +137,8 @@ def read(outcome: Outcome, judgement: Node, found: Mapping[str, OfTarget]) -> Ba
         measures["recall_at_10"] = float(metrics["recall_at_10"])
     if first in latencies:
         measures["latency_ms"] = latencies[first]
+    if first in memories:
+        measures["memory_mb"] = memories[first]
     quantize = found[first].candidate.recipe.quantize
     record = TrialRecord(
         number=NUMBER,
@@ -137,7 +147,7 @@ def read(outcome: Outcome, judgement: Node, found: Mapping[str, OfTarget]) -> Ba
         step="compressed",
         measures=measures,
         parts=parts,
-        measured=Measured(size_mb=sizes[first], latency_ms=latencies.get(first)),
+        measured=Measured(size_mb=sizes[first], latency_ms=latencies.get(first), memory_mb=memories.get(first)),
     )
     return Baseline(
         judged,
@@ -146,6 +156,7 @@ def read(outcome: Outcome, judgement: Node, found: Mapping[str, OfTarget]) -> Ba
         tables,
         sizes,
         latencies,
+        memories,
         {name: one.model for name, one in found.items()},
         quantize.table_bits if quantize else 8,
         record,

@@ -14,7 +14,7 @@ from pipeline.study.baseline import Baseline
 from pipeline.study.graphs import named
 from pipeline.study.judging import JudgedBy
 from pipeline.study.parts import Parts
-from pipeline.study.record import Measured, TrialRecord
+from pipeline.study.record import ESTIMATED, Measured, TrialRecord
 from pipeline.study.space import Base, Candidate, Choice
 from pipeline.study.spec import Study
 
@@ -122,7 +122,7 @@ class Bench:
             measures=baseline.wanted(known, self.study.measures),
             parts=parts,
             drop=judging.drop(str(metrics["metric_name"]), self.baseline.judgement, made),
-            estimated={name: estimated[name] for name in ("size_mb", "latency_ms") if name in estimated},
+            estimated={name: estimated[name] for name in ESTIMATED if name in estimated},
             measured=true,
         )
 

@@ -1,5 +1,6 @@
 """Bring a trial further: train it as the recipe says, make its verified file, and report on data no choice has seen."""
 
+import time
 from typing import Any
 
 from pipeline import tasks
@@ -22,13 +23,21 @@ def train(bench: Bench, one: TrialRecord) -> TrialRecord:
     Raises:
         PipelineError: the recipe cannot work.
     """
+    began = time.monotonic()
     found, judged = bench.candidate(one.number, one.choice, trained=True)
     graph = Graph(bench.name)
     graph.include(judged.judgement)
     asked, outcome = len(graph.nodes), bench.carry_out(graph)
     kept = bench.judged(one.number, one.choice, found, judged, (), outcome)
     made = sum(was_made(outcome, node) for node in graph.nodes.values())
-    more = {"step": "trained", "measured": one.measured, "nodes": one.nodes + asked, "made": one.made + made}
+    more = {
+        "step": "trained",
+        "trained": True,
+        "measured": one.measured,
+        "nodes": one.nodes + asked,
+        "made": one.made + made,
+        "seconds": one.seconds + time.monotonic() - began,
+    }
     return kept.model_copy(update=more)
 
 
@@ -38,8 +47,9 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
     Raises:
         PipelineError: the recipe cannot work.
     """
+    began = time.monotonic()
     # One that was not trained, for lack of time or of anything to train, stays as it was judged.
-    found, judged = bench.candidate(one.number, one.choice, trained=one.step != "compressed")
+    found, judged = bench.candidate(one.number, one.choice, trained=one.trained)
     base_model = bench.baseline.models[str(found.target)]
     graph, nodes = graphs.verified(found, bench.base.file, bench.by, base_model, bench.study, bench.store)
     graph.include(judged.judgement)
@@ -53,8 +63,7 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
     latency, metrics = outcome.artifact(nodes.latency), judgement.manifest.metrics
     true = measured(model.manifest.metrics["file_bytes"], latency.manifest.metrics if latency else None)
     known = {**one.measures, "metric": float(metrics["metric"]), "size_mb": true.size_mb}
-    if true.latency_ms is not None:
-        known["latency_ms"] = true.latency_ms
+    known |= {name: value for name in ("latency_ms", "memory_mb") if (value := getattr(true, name)) is not None}
     if metrics["recall_at_10"] is not None:
         known["recall_at_10"] = float(metrics["recall_at_10"])
     parity_of = outcome.artifact(nodes.parity)
@@ -68,6 +77,7 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
         "reported": _reported(outcome.artifact(last), base_report(bench), parity),
         "nodes": one.nodes + asked,
         "made": one.made + made,
+        "seconds": one.seconds + time.monotonic() - began,
     }
     return one.model_copy(update=more)
 

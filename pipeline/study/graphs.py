@@ -66,8 +66,8 @@ def converted(found: Candidate, branch: Branch) -> Node:
 
 
 def timed(found: Candidate, model: Node, base: Node, study: Study) -> Node | None:
-    """Return the node that times a file beside the base's, or None where files of its target cannot be timed here."""
-    if costs.can_be_timed(found.target) is not None:
+    """Return the node that times a file beside the base's, or None where times are not asked for or not to be had."""
+    if not {"latency_ms", "memory_mb"} & {*study.measures} or costs.can_be_timed(found.target) is not None:
         return None
     tools = formats.get(found.target.backend).DISTRIBUTIONS[:1]
     return timing.node(found.recipe, model, base, length=study.judge.length, backend_tools=tools)

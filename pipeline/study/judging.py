@@ -99,7 +99,7 @@ def _training_rows(judge: Judge, recipe: Recipe, study_file: Path) -> Dataset:
     usable = [name for name in task.datasets if DATASETS[name].train is not None]
     name = judge.dataset or next((name for name in usable if DATASETS[name].absent("train") is None), None)
     if name is None or name not in DATASETS:
-        known = ", ".join(usable) or "none"
+        known = "; ".join(f"{one} ({DATASETS[one].absent('train') or 'at hand'})" for one in usable) or "none"
         raise RecipeError(
             f"{study_file}: judge.dataset: {'no dataset is at hand' if name is None else repr(name)}; for task "
             f"{task.name} there are training rows of: {known}. Give judge.file, a labelled file of your own."

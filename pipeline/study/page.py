@@ -17,6 +17,7 @@ _TITLES = {
     "recall_at_10": "recall@10",
     "size_mb": "MB",
     "latency_ms": "ms",
+    "memory_mb": "MB of memory",
     "macs_m": "million multiply-adds",
 }
 _LEGEND = (
@@ -56,10 +57,13 @@ def write(folder: Path, record: Record) -> None:
 
 
 def front(record: Record) -> list[TrialRecord]:
-    """Return the trials on the front, files first and then by quality."""
+    """Return the trials on the front, files first and then by quality.
+
+    An estimate takes no file's place: a file is shown if no other file beats it.
+    """
     files = [one for one in record.trials if one.step == "files"]
-    others = [one for one in record.trials if one.step != "files"]
-    found = selection.front(files, record.study.objectives) + selection.front(others, record.study.objectives)
+    among_all = selection.front(record.trials, record.study.objectives)
+    found = selection.front(files, record.study.objectives) + [one for one in among_all if one.step != "files"]
     quality = quality_of(record.study)
     return sorted(found, key=lambda one: (one.step != "files", -one.measures.get(quality, 0.0)))
 
@@ -182,5 +186,6 @@ def _figure(record: Record, quality: str, cost: str) -> str:
         axes.grid(visible=True, color="#e6e9ed")
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = buffer.getvalue()
+    # A point leads to a recipe of the same page.
+    drawn = buffer.getvalue().replace(' target="_blank"', "")
     return drawn[re.search(r"<svg", drawn).start() :]  # type: ignore[union-attr]  # matplotlib writes one

@@ -81,6 +81,18 @@ def load_optuna() -> Any:
     return optuna
 
 
+def _repair(journal: Path) -> None:
+    """Take away what a killed run left: its lock and a line that was cut short.
+
+    Optuna's lock is a link; where its path is relative, the next run would wait for it for ever. Behind half a line it
+    reads nothing. The study's own lock keeps other processes away.
+    """
+    journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)
+    if journal.is_file():
+        with journal.open("rb+") as handle:
+            handle.truncate(handle.read().rfind(b"\n") + 1)
+
+
 def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.Study":
     """Open a study's journal, or begin it.
 
@@ -90,6 +102,8 @@ def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    journal = folder / record.JOURNAL
+    _repair(journal)
     signs = ["maximize" if LARGER_IS_BETTER[name] else "minimize" for name in study.objectives]
     with warnings.catch_warnings():
         # Constraints and groups of several parameters are marked as experimental.
@@ -103,7 +117,7 @@ def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.
         )
         found = optuna.create_study(
             study_name=study.name,
-            storage=JournalStorage(JournalFileBackend(str(folder / record.JOURNAL))),
+            storage=JournalStorage(JournalFileBackend(str(journal))),
             sampler=sampler,
             directions=signs,
             load_if_exists=True,

@@ -16,6 +16,8 @@ from pipeline.study.spec import Study
 FOLDER = "studies"
 TRIALS, RECORD, JOURNAL = "trials.jsonl", "record.json", "journal.log"
 Step = Literal["compressed", "trained", "files"]
+ESTIMATED = ("size_mb", "latency_ms", "memory_mb")
+"""Measures of a file that are estimated until there is one."""
 STEPS: tuple[Step, ...] = ("compressed", "trained", "files")
 """How far a trial came, from the cheapest judgement on."""
 
@@ -60,12 +62,14 @@ class TrialRecord(_Frozen):
     target: str
     step: Step
     measures: dict[str, float]
-    """By the study's measures; size and latency are estimates before the last step."""
+    """By the study's measures; size, latency and memory are estimates before the last step."""
+    trained: bool = False
+    """Whether the student is judged after all that its recipe has it learn."""
     parts: Parts | None = None
     drop: tuple[float, float, float] | None = None
     """Loss of the metric against the recipe as it is, on the judged rows, with its 95 % interval."""
     estimated: dict[str, float] = {}
-    """Size and latency as they were estimated, where `measured` has the truth."""
+    """Size, latency and memory as they were estimated, where `measured` has the truth."""
     measured: Measured | None = None
     verdict: str | None = None
     reported: Reported | None = None
@@ -76,6 +80,7 @@ class TrialRecord(_Frozen):
     made: int = 0
     """Those of them that were not there yet."""
     seconds: float = 0.0
+    """Of all its steps; in a batch of several trials, its share."""
 
 
 class Answer(_Frozen):

@@ -265,10 +265,11 @@ class _Run:
         return selection.best(pool, self._study.objectives, self._bench.bounds, len(pool))
 
     def _trains(self, pool: Sequence[TrialRecord]) -> bool:
-        """Return whether the recipe has more for a student than compression, by the first trial."""
-        if not pool or not self._study.trials.trained:
-            return False
-        whole = space.candidate(self._bench.base, pool[0].choice, "trial")
+        """Return whether any trial is to be trained, and the recipe has more for the first one than compression."""
+        return bool(pool and self._study.trials.trained and self._learns(pool[0]))
+
+    def _learns(self, one: TrialRecord) -> bool:
+        whole = space.candidate(self._bench.base, one.choice, "trial")
         return space.untrained(whole, self._bench.base.file).values != whole.values
 
     def _each(self, step: record.Step, chosen: Sequence[TrialRecord]) -> bool:
@@ -318,8 +319,7 @@ class _Run:
     def _recipe(self, one: TrialRecord) -> dict[str, Any]:
         """Return the recipe of a trial's student as TOML has it."""
         found = space.candidate(self._bench.base, one.choice, "trial")
-        trained = {kept.number for kept in self._came_to("trained")}
-        if one.number not in trained and self._trains([one]):
+        if not one.trained:
             found = space.untrained(found, self._bench.base.file)
         values: dict[str, Any] = recipes.moved(found.values, self._bench.base.file.parent, self._request.folder)
         return values | {"name": f"{self._study.name}-{one.number}"}

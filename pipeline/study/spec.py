@@ -18,12 +18,13 @@ LEFT_OUT = "none"
 """The value of a space with which a key is not in the recipe at all; a section without keys is left out as well."""
 _PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
 
-Measure = Literal["metric", "recall_at_10", "size_mb", "latency_ms", "macs_m"]
+Measure = Literal["metric", "recall_at_10", "size_mb", "latency_ms", "memory_mb", "macs_m"]
 LARGER_IS_BETTER: Mapping[Measure, bool] = {
     "metric": True,
     "recall_at_10": True,
     "size_mb": False,
     "latency_ms": False,
+    "memory_mb": False,
     "macs_m": False,
 }
 """The measures of a trial, and whether more of each is better."""
@@ -74,6 +75,8 @@ class Budget(Section):
     """Largest file, in MB (10⁶ bytes)."""
     latency_ms: Positive | None = None
     """Longest time of a full row at `judge.length`, in ms on one thread of this machine."""
+    memory_mb: Positive | None = None
+    """Highest peak of memory of a process that opens the file and runs it, in MB (10⁶ bytes)."""
     macs_m: Positive | None = None
     """Most multiply-adds of the encoder at `judge.length`, in millions."""
     metric: Fraction | None = None
@@ -112,8 +115,9 @@ class Trials(Section):
     """Trials whose student is compressed without training, and judged in PyTorch."""
     trained: Annotated[int, Field(ge=0, le=1000)] = 8
     """The best of them that go on to the recipe's own training, such as `[distil]`; judged in PyTorch again."""
-    files: Annotated[int, Field(ge=1, le=200)] = 6
-    """The best of those that become verified files, timed in turns with the recipe's own."""
+    files: Annotated[int, Field(ge=0, le=200)] = 6
+    """The best of those that become verified files, timed in turns with the recipe's own. With 0 the answer stays an
+    estimate."""
     checked_every: Annotated[int, Field(ge=2)] = 10
     """Of so many trials one becomes a file at once, to tell how far estimates of size and latency are off."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

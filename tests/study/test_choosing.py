@@ -1,0 +1,178 @@
+"""What follows from trials: the front, who goes on, the answer, what a budget costs, and a recommendation."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from study.records import record, study, trial
+
+from pipeline.errors import ArtifactError, InputError
+from pipeline.study import answering, page, recipes, recommending, selection
+from pipeline.study import record as records
+from pipeline.study.record import Answer, Measured, TrialRecord
+
+TRIALS = [
+    trial(0, 0.90, 20.0),
+    trial(1, 0.88, 12.0),
+    trial(2, 0.87, 13.0),  # 1 is better and smaller
+    trial(3, 0.80, 6.0),
+    trial(4, 0.70, 3.0),
+    trial(5, 0.0, 0.0, measures={}, failed="no such student"),
+]
+
+
+def bounds(**budget: float) -> dict[str, tuple[float, bool]]:
+    return selection.bounds(study(budget=budget).budget, 0.9)
+
+
+def test_the_front_is_whom_nobody_beats() -> None:
+    assert [one.number for one in selection.front(TRIALS, ("metric", "size_mb"))] == [0, 1, 3, 4]
+    assert [one.number for one in selection.front(TRIALS, ("metric",))] == [0]
+    assert selection.front([TRIALS[-1]], ("metric",)) == []
+    twins = [trial(0, 0.9, 1.0), trial(1, 0.9, 1.0)]
+    assert selection.front(twins, ("metric", "size_mb")) == twins, "equal ones beat nobody"
+
+
+def test_who_keeps_the_budget_goes_on_first_and_then_the_nearest() -> None:
+    ordered = selection.best(TRIALS, ("metric", "size_mb"), bounds(size_mb=12.5, metric=0.75), 5)
+    assert {one.number for one in ordered[:2]} == {1, 3}
+    assert [one.number for one in ordered[2:]] == [2, 0, 4] or [one.number for one in ordered[2:]] == [2, 4, 0]
+    assert 5 not in [one.number for one in ordered], "a student that there is not"
+
+
+def test_of_a_front_its_ends_come_first() -> None:
+    crowd = [trial(0, 0.9, 20.0), trial(1, 0.895, 19.0), trial(2, 0.8, 10.0), trial(3, 0.5, 1.0)]
+    ordered = [one.number for one in selection.best(crowd, ("metric", "size_mb"), {}, 4)]
+    assert {*ordered[:2]} == {0, 3}
+    assert ordered[2:] == [2, 1]
+
+
+def test_the_drop_counts_from_the_recipe_as_it_is() -> None:
+    assert bounds(metric_drop=0.02)["metric"][0] == pytest.approx(0.88)
+    assert bounds(metric_drop=0.02, metric=0.89)["metric"] == (0.89, True)
+    assert bounds(size_mb=5) == {"size_mb": (5.0, False)}
+
+
+def test_the_answer_is_the_best_that_fits_and_says_what_each_bound_costs() -> None:
+    found = answering.answer(study(), TRIALS, bounds(size_mb=12.5))
+    assert (found.trial, found.fits, found.beyond) == (1, True, {})
+    assert found.sentences == ["12.5 MB costs 2.00 points: 0.9000 at 20 MB, 0.8800 within it"]
+
+
+def test_without_one_that_fits_it_is_the_nearest_and_what_is_out_of_reach() -> None:
+    found = answering.answer(study(), TRIALS, bounds(size_mb=5, metric=0.8))
+    assert not found.fits
+    assert found.trial in (3, 4)
+    assert found.sentences == [
+        "no trial within the other bounds keeps a metric of at least 0.8: the best has 0.7000",
+        "no trial within the other bounds keeps 5 MB: the nearest has 6 MB (metric 0.8000)",
+    ]
+
+
+def test_a_bound_of_quality_says_below_which_size_nobody_keeps_it() -> None:
+    (said,) = answering.answer(study(), TRIALS, bounds(metric=0.79)).sentences
+    assert said == "below 6 MB no trial keeps a metric of at least 0.79"
+
+
+def test_a_file_comes_before_an_estimate_and_a_failed_one_is_no_answer() -> None:
+    made = TRIALS[3].model_copy(update={"step": "files", "verdict": "passed"})
+    failed = TRIALS[0].model_copy(update={"step": "files", "verdict": "failed"})
+    assert answering.answer(study(), [*TRIALS, made, failed], {}).trial == 3
+    assert answering.answer(study(), [TRIALS[5]], {}).trial is None
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+def test_of_a_trial_s_lines_the_last_counts_and_one_cut_short_none(tmp_path: Path) -> None:
+    for one in (TRIALS[0], TRIALS[1], TRIALS[0].model_copy(update={"step": "files"})):
+        records.append(tmp_path, one)
+    with (tmp_path / records.TRIALS).open("a") as handle:
+        handle.write(TRIALS[2].model_dump_json()[:50])
+    found = records.read_trials(tmp_path)
+    assert {number: one.step for number, one in found.items()} == {0: "files", 1: "compressed"}
+    # The run that goes on writes behind it.
+    records.append(tmp_path, TRIALS[3])
+    records.append(tmp_path, TRIALS[4])
+    assert 4 in records.read_trials(tmp_path)
+
+
+def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="pocketbert study"):
+        records.read(tmp_path)
+    (tmp_path / records.RECORD).write_text("{}")
+    with pytest.raises(ArtifactError, match="no record of a study"):
+        records.read(tmp_path)
+
+
+def test_the_page_leads_from_each_point_to_its_recipe(tmp_path: Path) -> None:
+    made = TRIALS[1].model_copy(
+        update={
+            "step": "files",
+            "drop": (0.02, 0.01, 0.03),
+            "verdict": "passed",
+            "measured": Measured(size_mb=12.0, latency_ms=2.0, times_base=2.0),
+            "estimated": {"size_mb": 12.6},
+        }
+    )
+    hostile = TRIALS[0].model_copy(update={"choice": {"prune.compute": "<script>alert(1)</script>"}})
+    found = record(
+        [hostile, made, *TRIALS[2:]], Answer(trial=1, fits=True, beyond={}, sentences=["6 MB costs a point"])
+    )
+    page.write(tmp_path, found)
+    text = (tmp_path / page.PAGE).read_text()
+    assert "<script>" not in text
+    for number in (0, 1, 3, 4):
+        assert f'id="trial-{number}"' in text
+        assert f'href="#trial-{number}"' in text
+        assert tomllib.loads((tmp_path / f"recipes/{number}.toml").read_text())["name"] == f"tried-{number}"
+    assert "#trial-2" not in text
+    front = (tmp_path / page.FRONT).read_text()
+    assert "Best within the budget: trial 1" in front
+    assert "6 MB costs a point." in front
+    assert "off by 5.0 % on average over 1 files" in front
+    assert "Of 10 artifacts that the trials asked for, 4 were shared." in front
+    best = (tmp_path / page.BEST).read_text()
+    assert "2.00 times as fast as minilm's" in best
+    assert "2.00 points less than minilm (1.00 to 3.00)" in best
+
+
+def test_a_recipe_s_paths_lead_to_the_same_files_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "own.txt").write_text("a\n")
+    values = {"corpus": ["../own.txt", "wikitext2", "v1.0"], "inside": {"file": "../own.txt"}, "hub": "hub:a/b@c"}
+    moved = recipes.moved(values, tmp_path / "a", tmp_path)
+    assert moved == {"corpus": ["own.txt", "wikitext2", "v1.0"], "inside": {"file": "own.txt"}, "hub": "hub:a/b@c"}
+
+
+# --- recommend ---------------------------------------------------------------------------------------------------
+
+
+def files(trials: list[TrialRecord]) -> list[TrialRecord]:
+    return [one if one.failed else one.model_copy(update={"step": "files", "verdict": "passed"}) for one in trials]
+
+
+def test_a_recommendation_is_the_best_within_the_budget_of_all_studies() -> None:
+    first = record(files(TRIALS), Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    better = record(files([trial(7, 0.895, 11.0)]), Answer(trial=7, fits=True, beyond={}, sentences=[]))
+    found = recommending.recommend([first, better], "embedding", bounds(size_mb=12.5), "this machine")
+    assert (found.trial.number, found.fits) == (7, True)
+    found = recommending.recommend([first, better], "embedding", bounds(size_mb=1.0), "this machine")
+    assert (found.trial.number, found.fits, found.beyond) == (4, False, {"size_mb": (3.0, 1.0)})
+
+
+def test_a_latency_of_another_machine_is_held_to_no_bound() -> None:
+    slow = trial(0, 0.9, 20.0, measures={"metric": 0.9, "size_mb": 20.0, "latency_ms": 9.0}, step="files")
+    every = [record([slow], Answer(trial=0, fits=True, beyond={}, sentences=[]))]
+    asked = bounds(latency_ms=1.0)
+    assert recommending.recommend(every, "embedding", asked, "this machine").fits is False
+    elsewhere = recommending.recommend(every, "embedding", asked, "another one")
+    assert (elsewhere.fits, elsewhere.elsewhere) == (True, True)
+
+
+def test_without_a_study_for_the_task_it_says_how_to_get_one() -> None:
+    every = [record(TRIALS, Answer(trial=0, fits=True, beyond={}, sentences=[]))]
+    with pytest.raises(InputError, match=r"task ner; there are records for embedding.*pocketbert study"):
+        recommending.recommend(every, "ner", {}, "this machine")
+    with pytest.raises(InputError, match="no task at all"):
+        recommending.recommend([], "ner", {}, "this machine")
