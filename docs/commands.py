@@ -196,6 +196,26 @@ steps = 4
 batch_size = 4
 max_length = 16
 {_TARGETS}""",
+    "studied.toml": f"""name = "studied"
+task = "embedding"
+{_HEAD}random_weights = true
+{_TARGETS}""",
+    "notes.toml": """name = "notes"
+recipe = "./studied.toml"
+objectives = ["metric", "size_mb"]
+hours = 0.1
+
+[space]
+"factorise.embedding" = ["none", 16]
+
+[judge]
+file = "pairs.csv"
+
+[trials]
+compressed = 2
+trained = 0
+files = 1
+""",
     "settings.toml": """losses = { sentence_mse = 1.0 }
 texts = ["plain.txt"]
 steps = 4
@@ -215,6 +235,8 @@ def make_sandbox(place: Path) -> None:
         (place / name).write_text(text, encoding="utf-8")
     (place / "plain.txt").write_text("\n".join(_TEXTS * 4) + "\n", encoding="utf-8")
     rows = [f"{text},{'red' if 'red' in text else 'blue'}" for text in _TEXTS * 8]
+    pairs = [f"{text},{_TEXTS[0]},{number % 6}" for number, text in enumerate(_TEXTS * 10)]
+    (place / "pairs.csv").write_text("\n".join(("text,pair,label", *pairs)) + "\n", encoding="utf-8")
     (place / "train.csv").write_text("\n".join(("text,label", *rows)) + "\n", encoding="utf-8")
     # In a process of its own: the commands have the memory to themselves.
     subprocess.run([sys.executable, "-c", _STUDENT, place / "student"], check=True, cwd=ROOT, env=environment())

@@ -7,11 +7,16 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import reference
+from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
+from pipeline.study.spec import Study
 
 DOCS = Path(__file__).parent
 _WORTH_A_LINK = 3
@@ -77,9 +82,9 @@ def bound_lines() -> Iterator[str]:
         yield f"| `{name}` | {' | '.join('–' if bound is None else f'{bound:g}' for bound in bounds)} |"
 
 
-def key_lines() -> Iterator[str]:
-    """Yield a heading and a table for each section of a recipe; keys that sections share stand in one of them."""
-    sections = list(reference.sections().values())
+def key_lines(of: type[BaseModel] = Recipe) -> Iterator[str]:
+    """Yield a heading and a table for each section of a file; keys that sections share stand in one of them."""
+    sections = list(reference.sections(of).values())
     homes = _homes(sections)
     for number, section in enumerate(sections):
         if number:
@@ -142,6 +147,7 @@ def _cell(text: str) -> str:
 
 PAGES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
     "recipes.md": ("keys", key_lines),
+    "studies.md": ("keys", partial(key_lines, Study)),
     "students.md": ("architectures", architecture_lines),
     "verification.md": ("bounds", bound_lines),
 }

@@ -24,7 +24,7 @@ def study(
     spec: Annotated[Path, typer.Argument(help="TOML file of the study: a recipe, keys to vary, objectives, a budget.")],
     dry: Dry = False,
     parallel: Annotated[
-        int | None, typer.Option(min=1, help="Trials at a time; one per core of this machine unless given.")
+        int | None, typer.Option(min=1, help="Trials at a time; one per core of the machine or cluster unless given.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Run nodes on a Ray cluster: auto, or HOST:PORT of its head.")
@@ -42,7 +42,9 @@ def study(
     from pipeline.study import spec as specs
     from pipeline.study.bench import Request
 
-    request = Request(specs.read(spec), spec, build, parallel or slots(), partial(_executor, cluster))
+    read = specs.read(spec)
+    parallel = parallel or (slots() if cluster is None else _cores(cluster))
+    request = Request(read, spec, build, parallel, partial(_executor, cluster))
     if dry:
         found = run.plan(request)
         documents.show(as_json, documents.study_plan_document(found), partial(_print_plan, found))
@@ -114,6 +116,16 @@ def _executor(cluster: str | None) -> "Executor | None":
     from pipeline.execution.ray import Ray
 
     return Ray(cluster)
+
+
+def _cores(cluster: str) -> int:
+    from pipeline.execution.ray import Ray
+
+    joined = Ray(cluster)
+    try:
+        return max(1, joined.cores)
+    finally:
+        joined.close()
 
 
 def _print_plan(found: "Plan") -> None:

@@ -66,6 +66,11 @@ class Ray:
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
+    @property
+    def cores(self) -> int:
+        """Cores of all machines of the cluster."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
     def has_room(self, node: Node) -> bool:
         """Return True: Ray itself queues nodes until a machine has room for them."""
         return True

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from pipeline.errors import InputError
 from pipeline.recipe.losses import PRESETS
 from pipeline.recipe.schema import TARGET_SECTIONS, Recipe
@@ -43,9 +45,9 @@ class SectionKeys:
     keys: list[Key]
 
 
-def sections() -> dict[str, SectionKeys]:
-    """Return every section of a recipe by its name, in a recipe's order."""
-    schema = Recipe.model_json_schema()
+def sections(of: type[BaseModel] = Recipe) -> dict[str, SectionKeys]:
+    """Return every section of a recipe, or of another file, by its name, in the file's order."""
+    schema = of.model_json_schema()
     return {one.name: one for one in _sections("", schema, schema["$defs"])}
 
 
@@ -129,7 +131,8 @@ def _accepted(value: Mapping[str, Any]) -> Iterator[str]:
     elif "$ref" in value:
         yield "a table"
     elif value.get("type") == "array":
-        yield f"a list of {' or '.join(_accepted(value.get('items', {})))}"
+        inner = " or ".join(_accepted(value.get("items", {})))
+        yield f"a list of {inner}" if inner else "a list"
     elif value.get("type") == "object":
         yield f"a table of {' or '.join(_accepted(value.get('additionalProperties', {})))}"
     elif value.get("type") not in (None, "null"):

@@ -4,13 +4,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from conftest import REPOSITORY, Silent, TinyLine
+from conftest import Silent, TinyLine
 
 from pipeline import artifact
 from pipeline.artifact import Artifact
@@ -23,6 +23,7 @@ from pipeline.planning.checkpoints import StageName
 from pipeline.planning.request import Request
 from pipeline.recipe import loading
 
+pytest_plugins = ("cluster.machines",)
 pytestmark = [
     pytest.mark.cluster,
     # Ray 2.60 leaves sockets of its own processes to the garbage collector.
@@ -31,27 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head without cores and two workers with one each, of which one may take times; ten seconds to start."""
-    from ray.cluster_utils import Cluster
-
-    from pipeline.execution.ray import machine_resource
-
-    # What the workers import.
-    folders = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "cluster")
-    paths = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", paths)
-        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        started.add_node(num_cpus=1, resources={machine_resource(): 1})
-        started.add_node(num_cpus=1)
-        started.wait_for_nodes()
-        yield started
-        started.shutdown()
 
 
 @pytest.fixture
