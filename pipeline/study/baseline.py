@@ -100,7 +100,7 @@ def nodes(study: Study, base: Base, by: JudgedBy, store: Store, name: str) -> tu
     graph, found, judgement = Graph(name), {}, None
     for target in targets(study, base):
         one = graphs.named(graphs.uncompressed(base, target), f"{name}/base")
-        judged = graphs.judged(one, base.file, by, store, length=study.judge.length)
+        judged = graphs.judged(one, by, store, length=study.judge.length)
         judgement = judgement or judged.judgement
         model = graphs.converted(one, judged.branch)
         latency = graphs.timed(one, model, model, study)

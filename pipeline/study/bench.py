@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pipeline.artifact import Artifact
+from pipeline.convert.stage import Target
 from pipeline.execution.executor import Executor, Outcome, Progress
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
@@ -14,9 +15,9 @@ from pipeline.study.baseline import Baseline
 from pipeline.study.graphs import named
 from pipeline.study.judging import JudgedBy
 from pipeline.study.parts import Parts
-from pipeline.study.record import ESTIMATED, Measured, TrialRecord
+from pipeline.study.record import BESIDE, ESTIMATED, Measured, TrialRecord
 from pipeline.study.space import Base, Candidate, Choice
-from pipeline.study.spec import Study
+from pipeline.study.spec import TARGET, Study
 
 MakeExecutor = Callable[[], Executor | None]
 
@@ -51,6 +52,8 @@ class Bench:
         self._request, self.study, self.progress = request, request.study, progress
         self.store = Store(request.build)
         self.base: Base = space.base(self.study, request.file)
+        self.beside: dict[int, Base] = dict(enumerate(space.beside(self.study, request.file), BESIDE))
+        """Recipes that are shown beside the trials, by numbers that no trial has."""
         self.by: JudgedBy = judging.choose(self.study.judge, self.base.recipe, request.file)
         baseline.check_timing(self.study, baseline.targets(self.study, self.base))
         self.name = f"{record.FOLDER}/{self.study.name}"
@@ -70,11 +73,15 @@ class Bench:
         Raises:
             PipelineError: there is no such student.
         """
-        found = space.candidate(self.base, choice, "trial")
+        if number in self.beside:
+            target = self.baseline.record.target.replace("-", ":", 1)
+            found = space.candidate(self.beside[number], {TARGET: target}, "beside")
+        else:
+            found = space.candidate(self.base, choice, "trial")
         if not trained:
-            found = space.untrained(found, self.base.file)
+            found = space.untrained(found)
         found = named(found, f"{self.name}/{number:04d}")
-        return found, graphs.judged(found, self.base.file, self.by, self.store, length=self.study.judge.length)
+        return found, graphs.judged(found, self.by, self.store, length=self.study.judge.length)
 
     def file_nodes(self, found: Candidate, judged: graphs.Judged) -> list[Node]:
         """Return the node of a trial's file, without its verification, and of its latency if it can be timed here."""
@@ -113,7 +120,7 @@ class Bench:
         if file:
             model, latency = (outcome.artifact(one) for one in (file[0], file[1] if file[1:] else None))
             assert model
-            true = measured(model.manifest.metrics["file_bytes"], latency.manifest.metrics if latency else None)
+            true = self.measured(found, model, latency)
         return TrialRecord(
             number=number,
             choice=dict(choice),
@@ -126,21 +133,50 @@ class Bench:
             measured=true,
         )
 
+    def measured(self, found: Candidate, model: Artifact, latency: Artifact | None) -> Measured:
+        """Return what is known of a file.
+
+        Its latency is that of the base's file, over how many times as fast it was in turns with that file: so latencies
+        of hours in which the machine was more or less busy can be compared.
+
+        Args:
+            found: its recipe.
+            model: the file.
+            latency: its `time` artifact, if there is one.
+        """
+        size = model.manifest.metrics["file_bytes"] / 1e6
+        if latency is None:
+            return Measured(size_mb=size)
+        metrics = latency.manifest.metrics
+        times, peak = float(metrics["times_base"][0]), metrics["peak_bytes"]
+        return Measured(
+            size_mb=size,
+            latency_ms=self.baseline.latencies_ms[str(found.target)] / times,
+            times_base=times,
+            memory_mb=peak / 1e6 if peak else None,
+        )
+
+    def by_this_baseline(self, one: TrialRecord) -> TrialRecord:
+        """Return a trial of an earlier run with sizes and times by the baseline of this one.
+
+        The earlier run may have been on another machine, or on a busier one.
+        """
+        if one.failed is not None or one.parts is None or one.target not in self.baseline.models:
+            return one
+        estimated = self.baseline.estimates(one.parts, Target(*one.target.split("-", 1)))
+        kept, true, base_ms = dict(one.measures), one.measured, self.baseline.latencies_ms.get(one.target)
+        if one.step != "files":
+            kept |= {name: estimated[name] for name in kept if name in estimated}
+        if true is not None and true.times_base and base_ms:
+            latency_ms = base_ms / true.times_base
+            true = true.model_copy(update={"latency_ms": latency_ms})
+            if one.step == "files" and "latency_ms" in kept:
+                kept["latency_ms"] = latency_ms
+        known = {name: estimated[name] for name in one.estimated if name in estimated}
+        return one.model_copy(update={"measures": kept, "estimated": known, "measured": true})
+
 
 def was_made(outcome: Outcome, node: Node) -> bool:
     """Return whether a node's artifact was made in this run, rather than found."""
     made = outcome.artifact(node)
     return made is not None and any(step.made and step.key == made.manifest.key for step in outcome.steps)
-
-
-def measured(file_bytes: int, latency: Any) -> Measured:
-    """Return what is known of a file by its size and the metrics of its `time` artifact, if there is one."""
-    if latency is None:
-        return Measured(size_mb=file_bytes / 1e6)
-    peak = latency["peak_bytes"]
-    return Measured(
-        size_mb=file_bytes / 1e6,
-        latency_ms=float(latency["ms"]),
-        times_base=float(latency["times_base"][0]),
-        memory_mb=peak / 1e6 if peak else None,
-    )

@@ -9,7 +9,7 @@ from pipeline.convert.stage import Target
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Graph, Node
 from pipeline.study import baseline, graphs, judging
-from pipeline.study.bench import Bench, measured, was_made
+from pipeline.study.bench import Bench, was_made
 from pipeline.study.graphs import named
 from pipeline.study.record import Reported, TrialRecord
 from pipeline.study.space import Candidate
@@ -51,7 +51,7 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
     # One that was not trained, for lack of time or of anything to train, stays as it was judged.
     found, judged = bench.candidate(one.number, one.choice, trained=one.trained)
     base_model = bench.baseline.models[str(found.target)]
-    graph, nodes = graphs.verified(found, bench.base.file, bench.by, base_model, bench.study, bench.store)
+    graph, nodes = graphs.verified(found, bench.by, base_model, bench.study, bench.store)
     graph.include(judged.judgement)
     last = _report_node(bench, found, judged)
     graph.include(*([last] if last else []))
@@ -61,7 +61,7 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
     assert model
     assert judgement
     latency, metrics = outcome.artifact(nodes.latency), judgement.manifest.metrics
-    true = measured(model.manifest.metrics["file_bytes"], latency.manifest.metrics if latency else None)
+    true = bench.measured(found, model, latency)
     known = {**one.measures, "metric": float(metrics["metric"]), "size_mb": true.size_mb}
     known |= {name: value for name in ("latency_ms", "memory_mb") if (value := getattr(true, name)) is not None}
     if metrics["recall_at_10"] is not None:
@@ -82,11 +82,27 @@ def file(bench: Bench, one: TrialRecord) -> TrialRecord:
     return one.model_copy(update=more)
 
 
+def beside(bench: Bench) -> list[TrialRecord]:
+    """Return records of the recipes that are shown beside the trials: their files, made and judged like a trial's.
+
+    Raises:
+        PipelineError: one of them cannot work.
+    """
+    found = []
+    for number, other in bench.beside.items():
+        begun = TrialRecord(
+            number=number, choice={}, target=bench.baseline.record.target, step="compressed", measures={}, trained=True
+        )
+        made = file(bench, train(bench, begun))
+        found.append(made.model_copy(update={"choice": {"recipe": other.recipe.name}}))
+    return found
+
+
 def base_report(bench: Bench) -> Artifact | None:
     """Return the judgement of the recipe as it is on the data that it reports on; None if it reports on none."""
     target = Target(*bench.baseline.record.target.split("-", 1))
     found = named(graphs.uncompressed(bench.base, target), f"{bench.name}/base")
-    judged = graphs.judged(found, bench.base.file, bench.by, bench.store, length=bench.study.judge.length)
+    judged = graphs.judged(found, bench.by, bench.store, length=bench.study.judge.length)
     node = _report_node(bench, found, judged)
     if node is None:
         return None

@@ -1,7 +1,6 @@
 """The nodes of a candidate: its checkpoint and the judgement of it, and its verified file with its latency."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pipeline import compress, formats
 from pipeline.convert.stage import Target
@@ -47,13 +46,13 @@ def uncompressed(found: Base, target: Target) -> Candidate:
     return candidate(found, {**without, TARGET: f"{target.backend}:{target.scheme}"}, "base")
 
 
-def judged(found: Candidate, file: Path, by: JudgedBy, store: Store, *, length: int) -> Judged:
+def judged(found: Candidate, by: JudgedBy, store: Store, *, length: int) -> Judged:
     """Return the nodes that judge a candidate's checkpoint.
 
     Raises:
         PipelineError: there is no such student, or it does not fit the task.
     """
-    branch = branch_for(found.recipe, file)
+    branch = branch_for(found.recipe, found.file)
     prepare(branch, "student", FinishedCheckpoints(store))
     return Judged(branch, judging.node(found.recipe, branch.end.input, by, length=length, name="judge"))
 
@@ -73,13 +72,13 @@ def timed(found: Candidate, model: Node, base: Node, study: Study) -> Node | Non
     return timing.node(found.recipe, model, base, length=study.judge.length, backend_tools=tools)
 
 
-def verified(found: Candidate, file: Path, by: JudgedBy, base: Node, study: Study, store: Store) -> tuple[Graph, File]:
+def verified(found: Candidate, by: JudgedBy, base: Node, study: Study, store: Store) -> tuple[Graph, File]:
     """Return the graph of a candidate's verified file, judged on the study's data and timed.
 
     Raises:
         PipelineError: there is no such student, or its data cannot be read.
     """
-    graph = build(Request(found.recipe, file, "verify", [found.target]), store)
+    graph = build(Request(found.recipe, found.file, "verify", [found.target]), store)
     model = graph.at(found.recipe.name, f"{found.target}/model")
     assert model
     parity = graph.at(found.recipe.name, f"{found.target}/parity")

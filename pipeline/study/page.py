@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline import atomic
 from pipeline.study import recipes, selection
 from pipeline.study.answering import quality_of
-from pipeline.study.record import Record, TrialRecord, shown
+from pipeline.study.record import BESIDE, Record, TrialRecord, shown
 
 FRONT, PAGE, BEST, RECIPES = "FRONT.md", "front.html", "best.toml", "recipes"
 _TITLES = {
@@ -20,10 +20,11 @@ _TITLES = {
     "memory_mb": "MB of memory",
     "macs_m": "million multiply-adds",
 }
+PUBLISHED = "Published by others, each on data, a split and a machine of its own; nothing here is compared with it."
 _LEGEND = (
     "Filled: measured on the file. Hollow: the metric of the student in PyTorch, with estimated size and latency. "
-    "Grey: trials that another one beats. Bars: 95 % intervals of the loss against the recipe as it is. Each point "
-    "leads to its recipe."
+    "Grey: trials that another one beats. Diamonds: other recipes. Bars: 95 % intervals of the loss against the recipe "
+    "as it is. Each point leads to its recipe."
 )
 
 
@@ -101,15 +102,30 @@ def errors_of_estimates(trials: Sequence[TrialRecord]) -> dict[str, tuple[float,
     return {name: (sum(errors) / len(errors), max(errors), len(errors)) for name, errors in found.items()}
 
 
+def published_cells(record: Record) -> list[list[str]]:
+    """Return the rows of the table of what others have published."""
+    return [
+        [one.name, f"{one.size_mb:g}" if one.size_mb else "", one.metric, one.latency or "", one.source]
+        for one in record.study.published
+    ]
+
+
 def _row(folder: Path, record: Record, one: TrialRecord) -> Row:
+    choice = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
+    text = recipes.stored(record, one, folder, folder / RECIPES)
+    return Row(one.number, f"Trial {one.number}: {choice}", _cells(record, one), text)
+
+
+def _cells(record: Record, one: TrialRecord) -> list[str]:
+    """Return the cells of a trial, or of a recipe beside the trials."""
     measures = [f"{one.measures[name]:.4g}" for name in record.study.measures]
     drop = f"{100 * one.drop[0]:.2f} ({100 * one.drop[1]:.2f} to {100 * one.drop[2]:.2f})" if one.drop else ""
     reported = f"{one.reported.file or one.reported.fp32:.4f}" if one.reported else ""
     times = f"{one.measured.times_base:.2f}" if one.measured and one.measured.times_base else ""
     choice = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
-    cells = [str(one.number), *measures, drop, reported, times, one.verdict or one.step, choice]
-    text = recipes.stored(record, one, folder, folder / RECIPES)
-    return Row(one.number, f"Trial {one.number}: {choice}", cells, text)
+    name = str(one.number) if one.number < BESIDE else str(one.choice["recipe"])
+    state = one.verdict or one.step
+    return [name, *measures, drop, reported, times, state, choice if one.number < BESIDE else ""]
 
 
 def _head(record: Record) -> list[str]:
@@ -126,6 +142,10 @@ def markdown(record: Record, rows: Sequence[Row]) -> str:
     lines += [f"| {' | '.join(head)} |", "|" + "---|" + "--:|" * (len(head) - 3) + "---|---|"]
     lines += [f"| {record.recipe_name} | {' | '.join(base)} | | {reported} | 1 | as it is | |"]
     lines += [f"| {' | '.join(row.cells)} |" for row in rows]
+    lines += [f"| {' | '.join(_cells(record, one))} |" for one in record.beside]
+    if record.study.published:
+        lines += ["", PUBLISHED, "", "| student | MB | metric | latency | source |", "|---|--:|---|---|---|"]
+        lines += [f"| {' | '.join(published)} |" for published in published_cells(record)]
     return "\n".join(lines) + "\n"
 
 
@@ -142,6 +162,9 @@ def _html(record: Record, rows: Sequence[Row]) -> str:
         legend=_LEGEND,
         head=_head(record),
         rows=rows,
+        beside=[_cells(record, one) for one in record.beside],
+        published=published_cells(record),
+        of_others=PUBLISHED,
     )
 
 
@@ -180,6 +203,13 @@ def _figure(record: Record, quality: str, cost: str) -> str:
         if base_at is not None and base_height is not None:
             axes.scatter([base_at], [base_height], marker="*", s=130, color="#d55e00", zorder=4)
             axes.annotate(record.recipe_name, (base_at, base_height), xytext=(6, -12), textcoords="offset points")
+        for one in record.beside:
+            at, height = one.measures.get(cost), one.measures.get(quality)
+            if at is not None and height is not None:
+                axes.scatter([at], [height], marker="D", s=40, color="#009e73", zorder=3)
+                axes.annotate(
+                    one.choice["recipe"], (at, height), xytext=(6, -10), textcoords="offset points", fontsize=9
+                )
         axes.set_xlabel(_TITLES[cost])
         axes.set_ylabel(record.metric_name if quality == "metric" else _TITLES[quality])
         axes.set_xscale("log")

@@ -5,9 +5,11 @@ A tree-structured Parzen estimator with several objectives and constraints propo
 """
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.artifact import digest_of
 from pipeline.errors import RecipeError, ToolchainError
 from pipeline.study import record, selection, space
 from pipeline.study.record import TrialRecord
@@ -19,21 +21,29 @@ if TYPE_CHECKING:
 
 _SECONDS, _SPEC, _BEYOND = "seconds", "spec", "beyond"
 _FIXED = ("recipe", "objectives", "space", "judge")
-"""What a study that goes on cannot change."""
+"""What a study that goes on cannot change, besides what its recipe says."""
 
 
 class Proposer:
     """Proposes choices, each once."""
 
-    def __init__(self, study: Study, study_file: Path, folder: Path) -> None:
+    def __init__(self, study: Study, study_file: Path, folder: Path, recipe: Mapping[str, Any]) -> None:
         """Open the study's journal, or begin it.
+
+        Args:
+            study: the study.
+            study_file: where it was read, for messages.
+            folder: of the journal.
+            recipe: the recipe that every trial begins with, as TOML has it.
 
         Raises:
             ToolchainError: Optuna is not installed.
             RecipeError: the study was begun with another space.
         """
         self._optuna, self._study = load_optuna(), study
-        self._proposals = _open(self._optuna, study, study_file, folder)
+        now = study.model_dump(mode="json", include=set(_FIXED))
+        now["recipe"] = [study.recipe, digest_of(recipe)]
+        self._proposals = _open(self._optuna, study, study_file, folder, now)
 
     @property
     def seconds(self) -> float:
@@ -93,7 +103,7 @@ def _repair(journal: Path) -> None:
             handle.truncate(handle.read().rfind(b"\n") + 1)
 
 
-def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.Study":
+def _open(optuna: Any, study: Study, study_file: Path, folder: Path, now: Mapping[str, Any]) -> "optuna.Study":
     """Open a study's journal, or begin it.
 
     Raises:
@@ -122,10 +132,9 @@ def _open(optuna: Any, study: Study, study_file: Path, folder: Path) -> "optuna.
             directions=signs,
             load_if_exists=True,
         )
-    now = study.model_dump(mode="json", include=set(_FIXED))
     before = found.user_attrs.get(_SPEC)
     if before is None:
-        found.set_user_attr(_SPEC, now)
+        found.set_user_attr(_SPEC, dict(now))
     elif before != now:
         changed = next(name for name in _FIXED if before.get(name) != now.get(name))
         raise RecipeError(

@@ -18,6 +18,8 @@ TRIALS, RECORD, JOURNAL = "trials.jsonl", "record.json", "journal.log"
 Step = Literal["compressed", "trained", "files"]
 ESTIMATED = ("size_mb", "latency_ms", "memory_mb")
 """Measures of a file that are estimated until there is one."""
+BESIDE = 1_000_000
+"""Number of the first recipe that is shown beside the trials."""
 STEPS: tuple[Step, ...] = ("compressed", "trained", "files")
 """How far a trial came, from the cheapest judgement on."""
 
@@ -31,7 +33,7 @@ class Measured(_Frozen):
 
     size_mb: float
     latency_ms: float | None = None
-    """Median over rounds at the study's length; None if it was not timed."""
+    """At the study's length: the base file's, over `times_base`; None if it was not timed."""
     times_base: float | None = None
     """The time of the recipe's own file over this one's, in the same run, median over rounds."""
     memory_mb: float | None = None
@@ -112,6 +114,8 @@ class Record(_Frozen):
     misfits: dict[str, float]
     """Largest error of each target's cost table on the encoders that it was made of, as a fraction."""
     trials: list[TrialRecord]
+    beside: list[TrialRecord] = []
+    """Files of other recipes, judged and timed like those of trials; `choice` has the recipe's name."""
     recipes: dict[int, dict[str, Any]]
     """The recipe of each trial that is a student, as TOML has it; relative paths start at the study's folder."""
     answer: Answer

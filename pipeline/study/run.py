@@ -70,8 +70,8 @@ def plan(request: Request) -> Plan:
     for number in range(sampled):
         choice = space.suggest(study, sampler.ask())
         try:
-            found = space.untrained(space.candidate(base, choice, "trial"), base.file)
-            judged = graphs.judged(named(found, f"plan/{number}"), base.file, by, store, length=study.judge.length)
+            found = space.untrained(space.candidate(base, choice, "trial"))
+            judged = graphs.judged(named(found, f"plan/{number}"), by, store, length=study.judge.length)
         except PipelineError:
             continue
         own = Graph(study.name)
@@ -139,11 +139,12 @@ class _Run:
         self._request, self._study, self._progress = request, request.study, progress
         self._since = time.monotonic()
         # First, so that a study with another space is refused before anything is measured.
-        space.base(request.study, request.file)
-        self._proposer = Proposer(self._study, request.file, request.folder)
+        begins = space.base(request.study, request.file)
+        self._proposer = Proposer(self._study, request.file, request.folder, begins.values)
         self._spent: float = self._proposer.seconds
-        self._trials = record.read_trials(request.folder)
         self._bench = Bench(request, progress)
+        before = record.read_trials(request.folder)
+        self._trials = {number: self._bench.by_this_baseline(one) for number, one in before.items()}
 
     def go(self) -> Record:
         """Go through all steps, and write the record."""
@@ -270,7 +271,7 @@ class _Run:
 
     def _learns(self, one: TrialRecord) -> bool:
         whole = space.candidate(self._bench.base, one.choice, "trial")
-        return space.untrained(whole, self._bench.base.file).values != whole.values
+        return space.untrained(whole).values != whole.values
 
     def _each(self, step: record.Step, chosen: Sequence[TrialRecord]) -> bool:
         """Bring trials to a step one by one; return whether time sufficed for all of them."""
@@ -308,6 +309,7 @@ class _Run:
             base_target=base.target,
             misfits=bench.baseline.misfits,
             trials=trials,
+            beside=self._beside(),
             recipes={one.number: self._recipe(one) for one in trials if one.failed is None},
             answer=answering.answer(self._study, trials, bench.bounds),
             asked=sum(one.nodes for one in trials),
@@ -316,10 +318,18 @@ class _Run:
             finished=finished,
         )
 
+    def _beside(self) -> list[TrialRecord]:
+        """Return the recipes beside the trials; one that cannot work is said to be left out."""
+        try:
+            return finalists.beside(self._bench)
+        except PipelineError as error:
+            self._progress.note(f"the recipes beside the trials are left out: {error}")
+            return []
+
     def _recipe(self, one: TrialRecord) -> dict[str, Any]:
         """Return the recipe of a trial's student as TOML has it."""
         found = space.candidate(self._bench.base, one.choice, "trial")
         if not one.trained:
-            found = space.untrained(found, self._bench.base.file)
+            found = space.untrained(found)
         values: dict[str, Any] = recipes.moved(found.values, self._bench.base.file.parent, self._request.folder)
         return values | {"name": f"{self._study.name}-{one.number}"}

@@ -5,7 +5,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,6 +54,8 @@ class Candidate:
     recipe: Recipe
     values: Mapping[str, Any]
     """The recipe as TOML has it."""
+    file: Path
+    """Relative paths start at its folder."""
     target: Target
 
 
@@ -63,13 +65,32 @@ def base(study: Study, study_file: Path) -> Base:
     Raises:
         RecipeError: there is no such recipe, or the space has a key or a target that does not fit it.
     """
-    named = study.recipe
+    found = _read(study.recipe, study_file)
+    check(study, found, study_file)
+    return found
+
+
+def beside(study: Study, study_file: Path) -> list[Base]:
+    """Read the recipes that are shown beside a study's trials.
+
+    Raises:
+        RecipeError: one of them does not exist, or is for another task.
+    """
+    found = [_read(name, study_file) for name in study.beside or ()]
+    task = _read(study.recipe, study_file).recipe.task
+    for one in found:
+        if one.recipe.task != task:
+            raise RecipeError(
+                f"{study_file}: beside: {one.recipe.name} is for {one.recipe.task}, the study for {task}."
+            )
+    return found
+
+
+def _read(named: str, study_file: Path) -> Base:
     if named.endswith(".toml") or os.sep in named:
         named = str(study_file.parent / os.path.expanduser(named))
     recipe, file = loading.read_recipe(named)
-    found = Base(tomllib.loads(file.read_text(encoding="utf-8-sig")), recipe, file)
-    check(study, found, study_file)
-    return found
+    return Base(tomllib.loads(file.read_text(encoding="utf-8-sig")), recipe, file)
 
 
 def check(study: Study, found: Base, study_file: Path) -> None:
@@ -149,10 +170,10 @@ def candidate(found: Base, choice: Choice, name: str) -> Candidate:
     own = dict(values.get("targets", {}).get(target.backend, {}))
     values["targets"] = {target.backend: {**own, "schemes": [target.scheme]}}
     values["name"] = name
-    return Candidate(loading.checked(values, found.file), values, target)
+    return Candidate(loading.checked(values, found.file), values, found.file, target)
 
 
-def untrained(found: Candidate, base_file: Path) -> Candidate:
+def untrained(found: Candidate) -> Candidate:
     """Return a candidate whose student is compressed as it is, but learns nothing afterwards."""
     values = deepcopy(dict(found.values))
     values.pop("distil", None)
@@ -160,7 +181,7 @@ def untrained(found: Candidate, base_file: Path) -> Candidate:
         values["prune"].setdefault("refine", 0)
     if isinstance(values.get("quantize"), dict):
         values["quantize"].pop("training", None)
-    return Candidate(loading.checked(values, base_file), values, found.target)
+    return replace(found, recipe=loading.checked(values, found.file), values=values)
 
 
 def _put(values: dict[str, Any], path: list[str], value: Any, found: Base) -> None:

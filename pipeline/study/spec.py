@@ -124,7 +124,20 @@ class Trials(Section):
     """Seed of what is proposed."""
 
 
-def _objectives(value: Any) -> Any:
+class Published(Section):
+    """A student of others, as they describe it. Nothing is compared with it: data, split and machine are theirs."""
+
+    name: str
+    source: str
+    """Where it is published."""
+    size_mb: Positive | None = None
+    metric: str
+    """What is published of its quality, with dataset and split, in words."""
+    latency: str | None = None
+    """What is published of its latency, with the machine, in words."""
+
+
+def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -135,7 +148,7 @@ class Study(Section):
     """Name of its folder in `build/studies/`."""
     recipe: Place
     """The recipe that every trial begins with: a ready one, or a file relative to the study's."""
-    objectives: Annotated[tuple[Measure, ...], BeforeValidator(_objectives), Field(min_length=1, max_length=3)] = (
+    objectives: Annotated[tuple[Measure, ...], BeforeValidator(_listed), Field(min_length=1, max_length=3)] = (
         "metric",
         "size_mb",
         "latency_ms",
@@ -149,6 +162,11 @@ class Study(Section):
     budget: Budget = Budget()
     judge: Judge = Judge()
     trials: Trials = Trials()
+    beside: Names | None = None
+    """Recipes whose files are judged and timed like those of trials, and shown beside them: ready ones, or files
+    relative to the study's."""
+    published: Annotated[tuple[Published, ...], BeforeValidator(_listed)] = ()
+    """Students of others, shown in a table of their own."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -37,6 +37,8 @@ def begun(folder: Path, source: Path, **overrides: Any) -> Path:
         "space": SPACE,
         "trials": {"compressed": 4, "trained": 0, "files": 1, "checked_every": 4},
         "judge": {"file": "judge.csv", "length": 16},
+        "beside": ["./recipe.toml"],
+        "published": [{"name": "theirs", "source": "a paper", "metric": "90 on another split", "size_mb": 9}],
     }
     return study_file(folder, **values | overrides)
 
@@ -94,6 +96,18 @@ def test_the_answer_s_recipe_is_what_was_measured(finished: tuple[Path, Record])
     assert not any(steps.values()), steps
 
 
+def test_other_recipes_and_what_is_published_stand_beside_the_trials(finished: tuple[Path, Record]) -> None:
+    folder, found = finished
+    (beside,) = found.beside
+    assert (beside.choice, beside.step, beside.verdict) == ({"recipe": "tiny"}, "files", "passed")
+    assert beside.drop
+    for name in (page.PAGE, page.FRONT):
+        text = (folder / "build/studies/tiny" / name).read_text()
+        assert "a paper" in text
+        assert page.PUBLISHED in text
+    assert "| tiny |" in (folder / "build/studies/tiny" / page.FRONT).read_text()
+
+
 def test_begun_again_nothing_is_made_anew_and_recommend_finds_it(finished: tuple[Path, Record]) -> None:
     folder, found = finished
     before = (folder / "build/studies/tiny/trials.jsonl").read_text()
@@ -118,6 +132,7 @@ def test_killed_in_the_middle_it_goes_on(finished: tuple[Path, Record], tmp_path
     trials = tmp_path / "build/studies/killed/trials.jsonl"
     values = tomllib.loads((tmp_path / "study.toml").read_text())
     values |= {"name": "killed", "trials": {"compressed": 4, "trained": 0, "files": 0}}
+    del values["beside"]
     values["space"] = {"prune": ["none", {"compute": 0.6, "max_length": 16}], "factorise.embedding": [8, 16]}
     path = tmp_path / "killed.toml"
     path.write_text(tomli_w.dumps(values))

@@ -14,8 +14,8 @@ from pipeline.study.spec import Study
 BOUNDS = {"size_mb": (10.0, False)}
 
 
-def proposer(folder: Path, values: Study) -> Proposer:
-    return Proposer(values, Path("study.toml"), folder)
+def proposer(folder: Path, values: Study, **recipe: str) -> Proposer:
+    return Proposer(values, Path("study.toml"), folder, recipe)
 
 
 def outcome(number: int, compute: float) -> TrialRecord:
@@ -62,5 +62,7 @@ def test_a_space_that_changed_is_refused_and_a_budget_may_change(tmp_path: Path)
     proposer(tmp_path, study(budget={"size_mb": 3}, hours=9.0))
     with pytest.raises(RecipeError, match=r"another space.*Give the study another name"):
         proposer(tmp_path, study(space={"prune.compute": [0.5]}))
+    with pytest.raises(RecipeError, match="another recipe"):
+        proposer(tmp_path, study(), name="changed")
     with pytest.raises(RecipeError, match="another objectives"):
         proposer(tmp_path, study(objectives=["metric"]))

@@ -59,7 +59,7 @@ def test_a_section_is_a_value_too(base: Base) -> None:
 
 def test_without_training_a_student_is_compressed_alone(base: Base) -> None:
     whole = space.candidate(base, {"prune.compute": 0.5}, "one")
-    found = space.untrained(whole, base.file)
+    found = space.untrained(whole)
     assert found.recipe.distil is None
     assert found.recipe.prune is not None
     assert found.recipe.prune.refine == 0
