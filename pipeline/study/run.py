@@ -25,6 +25,7 @@ from pipeline.study.graphs import named
 from pipeline.study.proposing import Proposer, load_optuna
 from pipeline.study.record import Record, TrialRecord
 from pipeline.study.space import Candidate, Choice
+from pipeline.study.spec import LEFT_OUT, TARGET
 
 if TYPE_CHECKING:
     import optuna
@@ -151,9 +152,11 @@ class _Run:
         finished = self._compressed()
         pool = self._ranked(self._came_to("compressed"))
         if self._trains(pool):
-            finished &= self._each("trained", pool[: self._study.trials.trained])
-            pool = self._ranked(self._came_to("trained")) or pool
-        finished &= self._each("files", self._ranked(pool)[: self._study.trials.files])
+            finished &= self._each("trained", pool, self._study.trials.trained)
+            pool = self._ranked(self._came_to("compressed"))
+        # Those that were trained come first, and the best of the others fill the number up.
+        pool.sort(key=lambda one: not one.trained)
+        finished &= self._each("files", pool, self._study.trials.files)
         found = self._record(finished)
         record.write(self._request.folder, found)
         page.write(self._request.folder, found)
@@ -189,6 +192,7 @@ class _Run:
                     continue
                 misses = 0
                 asked.append((trial, choice))
+            self._check_training([choice for _, choice in asked])
             self._batch(asked)
             self._proposer.seconds = self._elapsed
         if misses >= _MISSES:
@@ -200,6 +204,18 @@ class _Run:
 
     def _same(self, choice: Choice) -> TrialRecord | None:
         return next((one for one in self._done() if record.dump(one.choice) == record.dump(choice)), None)
+
+    def _check_training(self, asked: Sequence[Choice]) -> None:
+        """Look for what the recipe learns from before the first trial, and not after the last.
+
+        Raises:
+            PipelineError: it is not there.
+        """
+        if self._study.trials.trained and not self._trials:
+            for choice in asked:
+                if any(value != LEFT_OUT for key, value in choice.items() if key != TARGET):
+                    self._bench.candidate(0, choice, trained=True)
+                    return
 
     def _batch(self, asked: Sequence[tuple["optuna.Trial", Choice]]) -> None:
         """Judge several trials in one graph; if one of them fails, each by itself."""
@@ -273,22 +289,28 @@ class _Run:
         whole = space.candidate(self._bench.base, one.choice, "trial")
         return space.untrained(whole).values != whole.values
 
-    def _each(self, step: record.Step, chosen: Sequence[TrialRecord]) -> bool:
-        """Bring trials to a step one by one; return whether time sufficed for all of them."""
+    def _each(self, step: record.Step, ranked: Sequence[TrialRecord], count: int) -> bool:
+        """Bring some trials to a step, the best first; return whether time sufficed.
+
+        One that cannot be brought there stays what it was judged as, and the next one takes its place.
+        """
         perform = {"trained": finalists.train, "files": finalists.file}[step]
-        depth = record.STEPS.index(step)
-        for number, one in enumerate(chosen):
+        depth, there = record.STEPS.index(step), 0
+        for one in ranked:
+            if there == count:
+                break
             if record.STEPS.index(one.step) >= depth:
+                there += 1
                 continue
             # The answer is a file, however late it is.
-            if not self._time_left(step) and not (step == "files" and number == 0):
-                self._progress.note(f"the time is spent; {len(chosen) - number} trials were not brought to {step}")
+            if not self._time_left(step) and not (step == "files" and not there):
+                self._progress.note(f"the time is spent; {count - there} trials were not brought to {step}")
                 return False
             try:
                 self._keep(perform(self._bench, one))
+                there += 1
             except PipelineError as error:
-                self._progress.note(f"trial {one.number}: {error}")
-                self._keep(one.model_copy(update={"failed": str(error), "step": step}))
+                self._progress.note(f"trial {one.number} was not brought to {step}: {error}")
             self._proposer.seconds = self._elapsed
         return True
 
