@@ -15,6 +15,7 @@ from pipeline.cli.app import app
 from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
+from pipeline.study.spec import Study
 
 PAGES = commands.pages()
 LIST = commands.read()
@@ -133,8 +134,9 @@ def test_a_page_that_is_older_than_the_code_fails_and_is_mended(
     assert {page: (tmp_path / page).read_text(encoding="utf-8") for page in keys.PAGES} == right
 
 
-def test_every_key_says_what_it_means() -> None:
-    keys = [(section.name, key) for section in reference.sections().values() for key in section.keys]
+@pytest.mark.parametrize("of", [Recipe, Study])
+def test_every_key_says_what_it_means(of: type[Recipe] | type[Study]) -> None:
+    keys = [(section.name, key) for section in reference.sections(of).values() for key in section.keys]
     assert [f"{section}.{key.name}" for section, key in keys if not key.meaning] == []
 
 
@@ -170,7 +172,11 @@ def blocks() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("place", "block"), blocks(), ids=[place for place, _ in blocks()])
 def test_a_recipe_on_a_page_is_one(place: str, block: str) -> None:
-    """Whole recipes as they are, and sections in a recipe that has nothing else."""
+    """Whole recipes and studies as they are, and sections in one that has nothing else."""
+    if place.startswith("docs/studies.md"):
+        of_study = {"name": "base", "recipe": "minilm", "space": {"prune.compute": [0.5]}}
+        Study.model_validate(of_study | tomllib.loads(block))
+        return
     base = {
         "name": "base",
         "task": "classification",

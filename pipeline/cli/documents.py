@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,10 +18,13 @@ from pipeline.mil.trial import Trial
 from pipeline.search.about import About
 from pipeline.search.asking import Found
 from pipeline.search.indexing import Outcome
-from pipeline.study.recommending import Recommendation
-from pipeline.study.record import Record
-from pipeline.study.run import Plan
 from pipeline.verify.record import Parity
+
+if TYPE_CHECKING:
+    # They import SciPy.
+    from pipeline.study.recommending import Recommendation
+    from pipeline.study.record import Record
+    from pipeline.study.run import Plan
 
 _GIVEN_BACK_CHARACTERS = 10_000
 """The caller has the text anyway; offsets of entities and answers are into the text that was given."""
@@ -160,17 +163,17 @@ def _about(about: About) -> dict[str, Any]:
     return about.model_dump(exclude={"schema_version", "scales"})
 
 
-def study_plan_document(found: Plan) -> dict[str, Any]:
+def study_plan_document(found: "Plan") -> dict[str, Any]:
     """Return the document of what a study would do."""
     return dataclasses.asdict(found)
 
 
-def study_document(record: Record) -> dict[str, Any]:
+def study_document(record: "Record") -> dict[str, Any]:
     """Return the document of a study: its answer, and every trial."""
     return record.model_dump(mode="json")
 
 
-def recommendation_document(found: Recommendation, text: str) -> dict[str, Any]:
+def recommendation_document(found: "Recommendation", text: str) -> dict[str, Any]:
     """Return the document of a recommendation: the trial, what it does not keep, and its recipe."""
     return {
         "study": found.record.study.name,

@@ -75,7 +75,10 @@ def recommend(
     build: BuildFolder = BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend a recipe for a budget from what studies have found, with the evidence; nothing is tried anew."""
+    """Recommend a recipe for a budget from what studies have found.
+
+    It comes with its evidence. Nothing is tried anew.
+    """
     from pipeline import atomic
     from pipeline.devices import host
     from pipeline.study import recipes, recommending

@@ -146,6 +146,8 @@ class _Run:
         self._bench = Bench(request, progress)
         before = record.read_trials(request.folder)
         self._trials = {number: self._bench.by_this_baseline(one) for number, one in before.items()}
+        self._numbers = {record.dump(one.choice): number for number, one in self._trials.items()}
+        """Of each choice that was tried."""
 
     def go(self) -> Record:
         """Go through all steps, and write the record."""
@@ -203,7 +205,8 @@ class _Run:
         return list(self._trials.values())
 
     def _same(self, choice: Choice) -> TrialRecord | None:
-        return next((one for one in self._done() if record.dump(one.choice) == record.dump(choice)), None)
+        number = self._numbers.get(record.dump(choice))
+        return None if number is None else self._trials[number]
 
     def _check_training(self, asked: Sequence[Choice]) -> None:
         """Look for what the recipe learns from before the first trial, and not after the last.
@@ -270,6 +273,7 @@ class _Run:
     def _keep(self, kept: TrialRecord) -> None:
         record.append(self._request.folder, kept)
         self._trials[kept.number] = kept
+        self._numbers[record.dump(kept.choice)] = kept.number
 
     # --- trained, and files -------------------------------------------------------------------------------------------
 
