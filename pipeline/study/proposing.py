@@ -41,7 +41,7 @@ class Proposer:
             RecipeError: the study was begun with another space.
         """
         self._optuna, self._study = load_optuna(), study
-        now = study.model_dump(mode="json", include=set(_FIXED))
+        now = study.model_dump(mode="json", include=set(_FIXED), by_alias=False)
         now["recipe"] = [study.recipe, digest_of(recipe)]
         self._proposals = _open(self._optuna, study, study_file, folder, now)
 

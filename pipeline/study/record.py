@@ -198,4 +198,4 @@ def shown(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
 
 def dump(values: Any) -> str:
     """Return values as one line of JSON."""
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(values, sort_keys=True, default=str)

@@ -97,6 +97,12 @@ def test_of_a_trial_s_lines_the_last_counts_and_one_cut_short_none(tmp_path: Pat
     assert 4 in records.read_trials(tmp_path)
 
 
+def test_a_record_with_a_range_is_read_again(tmp_path: Path) -> None:
+    found = record([TRIALS[0]], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    records.write(tmp_path, found)
+    assert records.read(tmp_path) == found
+
+
 def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="pocketbert study"):
         records.read(tmp_path)
