@@ -7,6 +7,7 @@ import pytest
 import tomli_w
 from conftest import recipe_file, recipe_values
 
+from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, RecipeError
 from pipeline.recipe import loading
 from pipeline.study import judging, space, spec
@@ -180,6 +181,35 @@ def test_what_a_recipe_reports_on_or_learns_judges_no_trial(tmp_path: Path, monk
     monkeypatch.setenv("POCKETBERT_DATA", str(tmp_path / "data"))
     with pytest.raises((RecipeError, InputError), match="judge"):
         judging.choose(Judge(dataset="stsb"), found, tmp_path / "study.toml")
+
+
+def test_rows_that_a_recipe_learns_from_or_reports_on_judge_no_trial_by_whichever_name(tmp_path: Path) -> None:
+    for name in ("judge.csv", "copy.csv"):
+        (tmp_path / name).write_text(PAIRS)
+    (tmp_path / "other.csv").write_text(PAIRS.replace("cat", "bird"))
+    judge = Judge.model_validate({"file": "judge.csv", "pair": "pair"})
+    for key, other, said in (("train_file", "dev_file", "learns from"), ("dev_file", "train_file", "reports on")):
+        distil = {key: "copy.csv", other: "other.csv", "pair": "pair", "losses": {"hidden": 1.0}, "steps": 4}
+        found = loading.read_recipe(str(recipe_file(tmp_path, distil=distil)))[0]
+        with pytest.raises(RecipeError, match=rf"judge\.file = 'judge\.csv' is what tiny {said} \(copy\.csv\)"):
+            judging.choose(judge, found, tmp_path / "study.toml")
+    bundled = DATASETS["graded_pairs"].path()
+    assert bundled
+    (tmp_path / "judge.jsonl").write_bytes(bundled.read_bytes())
+    columns = {"text": "first", "pair": "second", "label": "score", "file": "judge.jsonl"}
+    found = loading.read_recipe(str(recipe_file(tmp_path)))[0]
+    with pytest.raises(RecipeError, match=r"is what tiny reports on \(graded_pairs\)"):
+        judging.choose(Judge.model_validate(columns), found, tmp_path / "study.toml")
+
+
+def test_a_collection_is_the_same_by_another_path(tmp_path: Path) -> None:
+    (tmp_path / "beir" / "qrels").mkdir(parents=True)
+    (tmp_path / "judge.csv").write_text(PAIRS)
+    (tmp_path / "linked").symlink_to("beir")
+    found = loading.read_recipe(str(recipe_file(tmp_path, verify={"retrieval": ["beir"]})))[0]
+    for name in ("./beir", "linked"):
+        with pytest.raises(RecipeError, match="on which tiny reports its result"):
+            judging.choose(Judge.model_validate({"file": "judge.csv", "retrieval": [name]}), found, tmp_path / "a.toml")
 
 
 def test_without_data_it_says_what_there_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
