@@ -119,7 +119,9 @@ def explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     message = error["msg"]
     for pattern, plain in _PLAIN_WORDS.items():
         message = re.sub(pattern, plain, message)
-    return f"{origin}: {key} = {repr(error['input'])[:100]}: {message[0].lower()}{message[1:]}."
+    # What is wrong with a whole file has no key.
+    where = f"{key} = {repr(error['input'])[:100]}: " if key else ""
+    return f"{origin}: {where}{message[0].lower()}{message[1:]}."
 
 
 def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -130,7 +132,7 @@ def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> lis
         # A name inside a table of sections, such as `targets.litert`, stays at the table's own model or has one itself.
         own = TARGET_SECTIONS.get(str(part)) if model is TargetSection else None
         model = inner or own or model
-    return sorted(model.model_fields)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -1,8 +1,9 @@
 """The answer of a study: the best student within the budget, or the nearest one, and what each bound costs."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from pipeline.study.record import Answer, TrialRecord, shown, violations
+from pipeline.study.record import Answer, TrialRecord, able, violations
 from pipeline.study.spec import LARGER_IS_BETTER, Study
 
 Bounds = Mapping[str, tuple[float, bool]]
@@ -13,18 +14,17 @@ _WORDS = {"metric": "a metric", "recall_at_10": "a recall@10"}
 def answer(study: Study, trials: Sequence[TrialRecord], bounds: Bounds) -> Answer:
     """Return the best of the files, or of the trials where none became one.
 
-    Within the budget the best one has the most of the first objective that counts quality. Beyond it, it is the trial
-    whose bounds are missed by the least, as fractions of them together.
+    Within the budget the best one has the most of the first objective that counts quality, or the least of the first
+    one if none does. Beyond it, it is the trial whose bounds are missed by the least, as fractions of them together.
     """
-    able = shown(trials)
-    files = [one for one in able if one.step == "files" and one.verdict != "failed"]
-    pool = files or able
+    sound = able(trials)
+    pool = [one for one in sound if one.step == "files"] or sound
     if not pool:
-        return Answer(trial=None, fits=False, beyond={}, sentences=["no trial became a student; each says why"])
+        return Answer(trial=None, fits=False, beyond={}, sentences=["no trial became a sound student; each says why"])
     quality = quality_of(study)
     inside = [one for one in pool if not _beyond(one, bounds)]
     best = (
-        max(inside, key=lambda one: one.measures.get(quality, 0.0))
+        min(inside, key=lambda one: merit(one, study))
         if inside
         else min(pool, key=lambda one: sum(max(0.0, by) for by in violations(one.measures, bounds).values()))
     )
@@ -32,8 +32,18 @@ def answer(study: Study, trials: Sequence[TrialRecord], bounds: Bounds) -> Answe
         trial=best.number,
         fits=bool(inside),
         beyond={name: (best.measures[name], bounds[name][0]) for name in _beyond(best, bounds)},
-        sentences=[line for name in bounds if (line := _cost(name, able, bounds, quality))],
+        sentences=[line for name in bounds if (line := _cost(name, sound, bounds, quality))],
     )
+
+
+def merit(one: TrialRecord, study: Study) -> float:
+    """Return what a trial is chosen by within a budget; less is better.
+
+    A study whose objectives are all costs, with a bound on quality, looks for the cheapest one that keeps it.
+    """
+    sought = next((name for name in study.objectives if LARGER_IS_BETTER[name]), study.objectives[0])
+    sign = -1.0 if LARGER_IS_BETTER[sought] else 1.0
+    return sign * one.measures[sought] if sought in one.measures else float("inf")
 
 
 def quality_of(study: Study) -> str:
@@ -51,16 +61,16 @@ def _cost(name: str, trials: Sequence[TrialRecord], bounds: Bounds, quality: str
     free = [one for one in trials if name in one.measures and not _beyond(one, others)]
     within = [one for one in free if not _beyond(one, bounds)]
     bound, least = bounds[name]
-    said = f"{_WORDS.get(name, name)} of at least {bound:.3g}" if least else f"{bound:.3g} {_UNITS[name]}"
+    said = f"{_WORDS.get(name, name)} of at least {bound:.4g}" if least else f"{_number(bound)} {_UNITS[name]}"
     if not free:
         return None
     if least:
-        return _cost_of_quality(name, free, within, said)
+        return _cost_of_quality(name, free, within, said, alone=not others)
     best_free = max(free, key=lambda one: one.measures.get(quality, 0.0))
     if not within:
         nearest = min(free, key=lambda one: one.measures[name])
         return (
-            f"no trial within the other bounds keeps {said}: the nearest has {nearest.measures[name]:.3g} "
+            f"no trial within the other bounds keeps {said}: the nearest has {_number(nearest.measures[name])} "
             f"{_UNITS[name]} ({quality} {nearest.measures.get(quality, 0.0):.4f})"
         )
     best = max(within, key=lambda one: one.measures.get(quality, 0.0))
@@ -68,12 +78,30 @@ def _cost(name: str, trials: Sequence[TrialRecord], bounds: Bounds, quality: str
     if more <= 0:
         return f"{said} costs nothing: no trial beyond it is better"
     return (
-        f"{said} costs {100 * more:.2f} points: {best_free.measures[quality]:.4f} at {best_free.measures[name]:.3g} "
-        f"{_UNITS[name]}, {best.measures[quality]:.4f} within it"
+        f"{said} costs {100 * more:.2f} points: {best_free.measures[quality]:.4f} at "
+        f"{_number(best_free.measures[name])} {_UNITS[name]}, {best.measures[quality]:.4f} within it"
     )
 
 
-def _cost_of_quality(name: str, free: Sequence[TrialRecord], within: Sequence[TrialRecord], said: str) -> str:
+def _number(value: float, *, down: bool = False) -> str:
+    """Return a number with three digits, as people write it: 0.0123, 12.3, 1234.
+
+    Args:
+        value: the number.
+        down: never to round up, for what is said of all that is below.
+    """
+    if value <= 0 or not math.isfinite(value):
+        return f"{value:.3g}"
+    places = max(0, 2 - math.floor(math.log10(value)))
+    unit = 10.0**-places
+    rounded = math.floor(value / unit + 1e-9) * unit if down else value
+    shown = f"{rounded:.{places}f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def _cost_of_quality(
+    name: str, free: Sequence[TrialRecord], within: Sequence[TrialRecord], said: str, *, alone: bool
+) -> str:
     if not within:
         best = max(one.measures[name] for one in free)
         return f"no trial within the other bounds keeps {said}: the best has {best:.4f}"
@@ -81,5 +109,6 @@ def _cost_of_quality(name: str, free: Sequence[TrialRecord], within: Sequence[Tr
         able = [one for one in within if other in one.measures]
         if able:
             least = min(one.measures[other] for one in able)
-            return f"below {least:.3g} {unit} no trial keeps {said}"
+            other_bounds = "" if alone else " within the other bounds"
+            return f"below {_number(least, down=True)} {unit} no trial{other_bounds} keeps {said}"
     return f"{said} is kept by {len(within)} trials"

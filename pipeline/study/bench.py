@@ -54,7 +54,7 @@ class Bench:
         self.base: Base = space.base(self.study, request.file)
         self.beside: dict[int, Base] = dict(enumerate(space.beside(self.study, request.file), BESIDE))
         """Recipes that are shown beside the trials, by numbers that no trial has."""
-        self.by: JudgedBy = judging.choose(self.study.judge, self.base.recipe, request.file)
+        self.by: JudgedBy = judging.choose(self.study.judge, self.base.recipe, request.file, self.base.file)
         baseline.check_timing(self.study, baseline.targets(self.study, self.base))
         self.name = f"{record.FOLDER}/{self.study.name}"
         graph, judgement, found = baseline.nodes(self.study, self.base, self.by, self.store, self.name)
@@ -167,6 +167,11 @@ class Bench:
         kept, true, base_ms = dict(one.measures), one.measured, self.baseline.latencies_ms.get(one.target)
         if one.step != "files":
             kept |= {name: estimated[name] for name in kept if name in estimated}
+        # A budget that came later may name a measure that the earlier run did not need.
+        for name in self.study.measures:
+            known_of = (true is not None and one.step == "files" and getattr(true, name, None)) or estimated.get(name)
+            if name not in kept and known_of is not None:
+                kept[name] = known_of
         if true is not None and true.times_base and base_ms:
             latency_ms = base_ms / true.times_base
             true = true.model_copy(update={"latency_ms": latency_ms})

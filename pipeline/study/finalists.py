@@ -120,7 +120,7 @@ def report_of_base(bench: Bench) -> Reported | None:
 def _report_node(bench: Bench, found: Candidate, judged: graphs.Judged) -> Node | None:
     choice = judged.branch.datasets
     names = tasks.get(found.recipe.task).datasets if choice is None else choice
-    by = judging.reported_on(found.recipe, bench.by, names)
+    by = judging.reported_on(found.recipe, found.file, bench.by, names)
     if by is None:
         return None
     source, length = judged.branch.end.input, bench.study.judge.length

@@ -1,5 +1,6 @@
 """Judge a checkpoint of a trial in fp32 PyTorch on data that no result is reported on, and count its parts."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import formats, tasks
-from pipeline.artifact import Artifact
+from pipeline.artifact import Artifact, sha256_file
 from pipeline.convert.stage import Target
 from pipeline.data import files, retrieval
 from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, Split, sample
@@ -67,8 +68,14 @@ class JudgedBy:
         }
 
 
-def choose(judge: Judge, recipe: Recipe, study_file: Path) -> JudgedBy:
+def choose(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: Path | None = None) -> JudgedBy:
     """Return the data that a study's trials are compared on.
+
+    Args:
+        judge: of the study.
+        recipe: that every trial begins with.
+        study_file: relative paths of `judge` start at its folder.
+        recipe_file: those of the recipe start at its folder; the study's unless given.
 
     Raises:
         RecipeError: the recipe trains on these very rows, or reports on them, or there are none for its task.
@@ -86,12 +93,53 @@ def choose(judge: Judge, recipe: Recipe, study_file: Path) -> JudgedBy:
     collections, absent = retrieval.chosen(names, study_file, "judge.retrieval")
     for name, reason in absent.items():
         raise InputError(f"{study_file}: judge.retrieval: {name}: {reason}.")
+    recipe_file = recipe_file or study_file
+    for one in retrieval.chosen(recipe.verify.retrieval or (), recipe_file, "verify.retrieval")[0]:
+        same = next((other for other in collections if _places(other) == _places(one)), None)
+        if same is not None:
+            raise RecipeError(
+                f"{study_file}: judge.retrieval names {same.name}, on which {recipe.name} reports its result; "
+                "what is searched by cannot tell how good the result is. Name another collection."
+            )
     if judge.file is not None:
         columns = Columns(judge.text, judge.pair, judge.label)
         found = files.single("judge_file", task, locate(judge.file, study_file), columns)
+        _check_apart(found, judge.file, recipe, study_file, recipe_file)
         return JudgedBy(_sampled(found, judge.rows, "dev"), tuple(collections), length)
     found = _training_rows(judge, recipe, study_file)
     return JudgedBy(_sampled(found, judge.rows, "train"), tuple(collections), length)
+
+
+def _places(one: retrieval.Source) -> list[str]:
+    return [os.path.realpath(file) for file in one.files]
+
+
+def _check_apart(found: Dataset, shown: str, recipe: Recipe, study_file: Path, recipe_file: Path) -> None:
+    """Refuse a file that the recipe learns from or reports on, by whichever name: its content is compared.
+
+    Raises:
+        RecipeError: it is such a file.
+    """
+    own = found.digest()
+    for section in (recipe.train, recipe.distil):
+        for key in ("train_file", "dev_file") if section is not None else ():
+            named = getattr(section, key)
+            path = locate(named, recipe_file) if named else None
+            if path is not None and path.is_file() and sha256_file(path) == own:
+                what = "learns from" if key == "train_file" else "reports on"
+                raise RecipeError(
+                    f"{study_file}: judge.file = {shown!r} is what {recipe.name} {what} ({named}). Give labelled rows "
+                    "that neither train nor report."
+                )
+    learnt = [one.dataset for one in (recipe.train, recipe.distil) if one is not None and one.dataset]
+    known = tasks.get(recipe.task).datasets if recipe.verify.datasets is None else recipe.verify.datasets
+    every: list[tuple[str, Split, str]] = [(name, "dev", "reports on") for name in (*known, *learnt)]
+    for name, split, what in [*every, *((name, "train", "learns from") for name in learnt)]:
+        if name in DATASETS and own is not None and DATASETS[name].digest(split) == own:
+            raise RecipeError(
+                f"{study_file}: judge.file = {shown!r} is what {recipe.name} {what} ({name}). Give labelled rows that "
+                "neither train nor report."
+            )
 
 
 def _training_rows(judge: Judge, recipe: Recipe, study_file: Path) -> Dataset:
@@ -120,7 +168,7 @@ def _sampled(found: Dataset, rows: int, split: Split) -> Sampled:
     return Sampled(**{name: getattr(found, name) for name in found.__dataclass_fields__}, rows=rows, split=split)
 
 
-def reported_on(recipe: Recipe, by: JudgedBy, chosen: Sequence[str | Dataset]) -> JudgedBy | None:
+def reported_on(recipe: Recipe, recipe_file: Path, by: JudgedBy, chosen: Sequence[str | Dataset]) -> JudgedBy | None:
     """Return the data of the recipe's own report, for finalists alone; None if it reports on no labelled data."""
     rows = [DATASETS[one] if isinstance(one, str) else one for one in chosen if one != "none"]
     usable = [row for row in rows if row.absent() is None and row.metric == by.dataset.metric]
@@ -128,7 +176,7 @@ def reported_on(recipe: Recipe, by: JudgedBy, chosen: Sequence[str | Dataset]) -
         return None
     # The largest tells most; the bundled ones are small.
     largest = max(usable, key=lambda row: len(row.load()))
-    collections, _ = retrieval.chosen(recipe.verify.retrieval or (), Path(), "verify.retrieval")
+    collections, _ = retrieval.chosen(recipe.verify.retrieval or (), recipe_file, "verify.retrieval")
     return replace(by, dataset=_sampled(largest, 10**9, "dev"), collections=tuple(collections))
 
 

@@ -47,6 +47,11 @@ def write(folder: Path, record: Record) -> None:
     """
     trials = front(record)
     rows = [_row(folder, record, one) for one in trials]
+    with atomic.writing(folder):
+        _write(folder, record, rows)
+
+
+def _write(folder: Path, record: Record, rows: Sequence[Row]) -> None:
     (folder / RECIPES).mkdir(exist_ok=True)
     for row in rows:
         atomic.write_text(folder / RECIPES / f"{row.number}.toml", row.recipe)
@@ -118,9 +123,12 @@ def _row(folder: Path, record: Record, one: TrialRecord) -> Row:
 
 def _cells(record: Record, one: TrialRecord) -> list[str]:
     """Return the cells of a trial, or of a recipe beside the trials."""
-    measures = [f"{one.measures[name]:.4g}" for name in record.study.measures]
+    measures = [f"{one.measures[name]:.4g}" if name in one.measures else "" for name in record.study.measures]
     drop = f"{100 * one.drop[0]:.2f} ({100 * one.drop[1]:.2f} to {100 * one.drop[2]:.2f})" if one.drop else ""
-    reported = f"{one.reported.file or one.reported.fp32:.4f}" if one.reported else ""
+    reported = ""
+    if one.reported:
+        # A file may have a metric of 0.
+        reported = f"{one.reported.fp32 if one.reported.file is None else one.reported.file:.4f}"
     times = f"{one.measured.times_base:.2f}" if one.measured and one.measured.times_base else ""
     choice = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
     name = str(one.number) if one.number < BESIDE else str(one.choice["recipe"])
@@ -141,12 +149,17 @@ def markdown(record: Record, rows: Sequence[Row]) -> str:
     reported = f"{record.base.reported.fp32:.4f}" if record.base.reported else ""
     lines += [f"| {' | '.join(head)} |", "|" + "---|" + "--:|" * (len(head) - 3) + "---|---|"]
     lines += [f"| {record.recipe_name} | {' | '.join(base)} | | {reported} | 1 | as it is | |"]
-    lines += [f"| {' | '.join(row.cells)} |" for row in rows]
-    lines += [f"| {' | '.join(_cells(record, one))} |" for one in record.beside]
+    lines += [_line(row.cells) for row in rows]
+    lines += [_line(_cells(record, one)) for one in record.beside]
     if record.study.published:
         lines += ["", PUBLISHED, "", "| student | MB | metric | latency | source |", "|---|--:|---|---|---|"]
-        lines += [f"| {' | '.join(published)} |" for published in published_cells(record)]
+        lines += [_line(published) for published in published_cells(record)]
     return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a line of a table; a value may hold what would end its cell, or the line."""
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _html(record: Record, rows: Sequence[Row]) -> str:

@@ -4,30 +4,35 @@ A tree-structured Parzen estimator with several objectives and constraints propo
 2022).
 """
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import atomic
 from pipeline.artifact import digest_of
-from pipeline.errors import RecipeError, ToolchainError
+from pipeline.errors import ArtifactError, RecipeError, ToolchainError
 from pipeline.study import record, selection, space
 from pipeline.study.record import TrialRecord
 from pipeline.study.space import Choice
-from pipeline.study.spec import LARGER_IS_BETTER, Study
+from pipeline.study.spec import LARGER_IS_BETTER, Range, Study
 
 if TYPE_CHECKING:
     import optuna
 
 _SECONDS, _SPEC, _BEYOND = "seconds", "spec", "beyond"
-_FIXED = ("recipe", "objectives", "space", "judge")
+_FIXED = ("recipe", "objectives", "space", "judge", "data")
 """What a study that goes on cannot change, besides what its recipe says."""
 
 
 class Proposer:
     """Proposes choices, each once."""
 
-    def __init__(self, study: Study, study_file: Path, folder: Path, recipe: Mapping[str, Any]) -> None:
+    def __init__(
+        self, study: Study, study_file: Path, folder: Path, recipe: Mapping[str, Any], data: str | None = None
+    ) -> None:
         """Open the study's journal, or begin it.
 
         Args:
@@ -35,14 +40,16 @@ class Proposer:
             study_file: where it was read, for messages.
             folder: of the journal.
             recipe: the recipe that every trial begins with, as TOML has it.
+            data: digest of what trials are judged on.
 
         Raises:
             ToolchainError: Optuna is not installed.
             RecipeError: the study was begun with another space.
         """
-        self._optuna, self._study = load_optuna(), study
-        now = study.model_dump(mode="json", include=set(_FIXED))
+        self._optuna, self._study, self._folder = load_optuna(), study, folder
+        now = study.model_dump(mode="json", include=set(_FIXED), by_alias=False)
         now["recipe"] = [study.recipe, digest_of(recipe)]
+        now["data"] = data
         self._proposals = _open(self._optuna, study, study_file, folder, now)
 
     @property
@@ -68,13 +75,38 @@ class Proposer:
         self._proposals.tell(trial.number, [kept.measures[name] for name in self._study.objectives])
 
     def settle(self, trials: dict[int, TrialRecord], bounds: selection.Bounds) -> None:
-        """Tell what a killed run did not; proposals that it left in the middle are made again."""
+        """Tell what a killed run did not; proposals that it left in the middle are made again.
+
+        Raises:
+            ArtifactError: the trials are not those of the journal, so that new ones would take their numbers.
+        """
+        proposed = {one.number: one.params for one in self._proposals.get_trials(deepcopy=False)}
+        for number, one in trials.items():
+            if not _is_of(one.choice, proposed.get(number), self._study):
+                raise ArtifactError(
+                    f"{self._folder}: {record.TRIALS} has trial {number}, and {record.JOURNAL} does not: one of the "
+                    "two was damaged, removed, or is another study's. Remove the folder; artifacts in the store stay, "
+                    "and are found again."
+                )
         states = self._optuna.trial.TrialState
         for left in self._proposals.get_trials(deepcopy=False, states=(states.RUNNING,)):
             known = trials.get(left.number)
             self.tell(self._optuna.Trial(self._proposals, left._trial_id), known, bounds)
             if known is None and left.params:
                 self._proposals.enqueue_trial(left.params)
+
+
+def _is_of(choice: Choice, params: Mapping[str, Any] | None, study: Study) -> bool:
+    """Return whether a choice is what a proposal's parameters say."""
+    for key, value in choice.items() if params is not None else ():
+        given = (params or {}).get(key)
+        if isinstance(study.space.get(key), Range):
+            same = isinstance(given, float | int) and math.isclose(given, value, rel_tol=1e-3, abs_tol=1e-6)
+        else:
+            same = given == space.label(value)
+        if not same:
+            return False
+    return params is not None
 
 
 def load_optuna() -> Any:
@@ -103,19 +135,39 @@ def _repair(journal: Path) -> None:
             handle.truncate(handle.read().rfind(b"\n") + 1)
 
 
+@contextmanager
+def _reading(journal: Path) -> Iterator[None]:
+    """Say which file is damaged, or cannot be written.
+
+    Raises:
+        ArtifactError: it is.
+    """
+    try:
+        with atomic.writing(journal.parent):
+            yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ArtifactError(
+            f"{journal} is damaged, or is no journal of a study: {said}. "
+            f"Remove {journal.parent}; artifacts in the store stay, and are found again."
+        ) from error
+
+
 def _open(optuna: Any, study: Study, study_file: Path, folder: Path, now: Mapping[str, Any]) -> "optuna.Study":
     """Open a study's journal, or begin it.
 
     Raises:
         RecipeError: the study was begun with another space.
+        ArtifactError: the journal is damaged.
     """
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     journal = folder / record.JOURNAL
-    _repair(journal)
+    with atomic.writing(folder):
+        _repair(journal)
     signs = ["maximize" if LARGER_IS_BETTER[name] else "minimize" for name in study.objectives]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _reading(journal):
         # Constraints and groups of several parameters are marked as experimental.
         warnings.simplefilter("ignore")
         sampler = optuna.samplers.TPESampler(
@@ -133,7 +185,8 @@ def _open(optuna: Any, study: Study, study_file: Path, folder: Path, now: Mappin
             load_if_exists=True,
         )
     before = found.user_attrs.get(_SPEC)
-    if before is None:
+    # A study that was begun by an earlier version lacks a digest of its data.
+    if before is None or before == {name: value for name, value in now.items() if name in before} != now:
         found.set_user_attr(_SPEC, dict(now))
     elif before != now:
         changed = next(name for name in _FIXED if before.get(name) != now.get(name))

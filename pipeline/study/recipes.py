@@ -7,7 +7,18 @@ from typing import Any
 
 import tomli_w
 
+from pipeline.checkpoint.source import RECIPE
+from pipeline.data import corpus, retrieval
+from pipeline.data.datasets import DATASETS
 from pipeline.study.record import Record, TrialRecord
+
+_PATHS = (
+    *("source", "checkpoint", "into", "teacher", "model", "file", "train_file", "dev_file", "policy"),
+    *("texts", "corpus", "calibration", "retrieval"),
+)
+"""Keys of a recipe that may be a plain name of a folder or a file."""
+_NAMES = frozenset((*DATASETS, *retrieval.NAMES, *corpus.PLAIN))
+"""What the same keys may name besides, and which comes first."""
 
 
 def text(record: Record, trial: TrialRecord, values: Mapping[str, Any], base_file: Path, place: Path) -> str:
@@ -23,6 +34,8 @@ def text(record: Record, trial: TrialRecord, values: Mapping[str, Any], base_fil
     own = dict(values) | {"name": f"{record.study.name}-{trial.number}"}
     lines = [f"# Trial {trial.number} of study {record.study.name}, which began with {record.recipe_name}."]
     lines += [f"# {line}" for line in evidence(record, trial)]
+    # A record is a file that others may hand on: none of its words ends a comment.
+    lines = [" ".join(line.split()) for line in lines]
     return "\n".join(lines) + "\n" + tomli_w.dumps(moved(own, base_file.parent, place))
 
 
@@ -75,14 +88,27 @@ def evidence(record: Record, trial: TrialRecord) -> list[str]:
     return said
 
 
-def moved(value: Any, before: Path, now: Path) -> Any:
-    """Return values whose relative paths, which exist from one folder, start at another one."""
+def moved(value: Any, before: Path, now: Path, key: str = "") -> Any:
+    """Return values whose relative paths, which exist from one folder, start at another one.
+
+    Args:
+        value: of a recipe, as TOML has it.
+        before: where its paths start.
+        now: where they are to start.
+        key: the last part of the value's key.
+    """
     if isinstance(value, Mapping):
-        return {key: moved(one, before, now) for key, one in value.items()}
+        return {name: moved(one, before, now, name) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [moved(one, before, now) for one in value]
-    if (isinstance(value, str) and os.sep in value) or (isinstance(value, str) and "." in value):
-        inside = before / os.path.expanduser(value)
-        if not os.path.isabs(os.path.expanduser(value)) and os.path.exists(inside):
-            return os.path.relpath(inside, now)
+        return [moved(one, before, now, key) for one in value]
+    if not isinstance(value, str):
+        return value
+    prefix = RECIPE if value.startswith(RECIPE) else ""
+    path = value.removeprefix(prefix)
+    looks_like_one = os.sep in path or "." in path or (key in _PATHS and path not in _NAMES)
+    if looks_like_one and not os.path.isabs(os.path.expanduser(path)):
+        # Links are followed first: from behind one, `..` leads elsewhere.
+        inside = os.path.join(os.path.realpath(before), path)
+        if os.path.exists(inside):
+            return prefix + os.path.relpath(inside, os.path.realpath(now))
     return value

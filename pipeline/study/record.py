@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -135,7 +136,12 @@ def append(folder: Path, trial: TrialRecord) -> None:
         ArtifactError: the file cannot be written.
     """
     path = folder / TRIALS
-    with atomic.writing(folder), path.open("ab") as handle:
+    with atomic.writing(folder), path.open("ab+") as handle:
+        # A line that a kill cut short would take this one with it.
+        if handle.seek(0, os.SEEK_END):
+            handle.seek(-1, os.SEEK_END)
+            if handle.read(1) != b"\n":
+                handle.write(b"\n")
         handle.write(trial.model_dump_json().encode() + b"\n")
         handle.flush()
 
@@ -146,7 +152,8 @@ def read_trials(folder: Path) -> dict[int, TrialRecord]:
     path = folder / TRIALS
     if not path.is_file():
         return found
-    for line in path.read_text(encoding="utf-8").splitlines():
+    # Of bytes: text has other ends of lines too, which an error's words may hold.
+    for line in path.read_bytes().split(b"\n"):
         # A kill may have cut any line short, if another run went on behind it.
         with contextlib.suppress(ValueError):
             trial = TrialRecord.model_validate_json(line)
@@ -156,7 +163,8 @@ def read_trials(folder: Path) -> dict[int, TrialRecord]:
 
 def write(folder: Path, record: Record) -> None:
     """Write a study's record."""
-    atomic.write_text(folder / RECORD, record.model_dump_json(indent=1) + "\n")
+    with atomic.writing(folder):
+        atomic.write_text(folder / RECORD, record.model_dump_json(indent=1) + "\n")
 
 
 def read(path: Path) -> Record:
@@ -170,11 +178,17 @@ def read(path: Path) -> Record:
     """
     file = path / RECORD if path.is_dir() else path
     try:
-        return Record.model_validate_json(file.read_text(encoding="utf-8"))
+        found = Record.model_validate_json(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ArtifactError(f"{file} cannot be read: {error.strerror}. `pocketbert study` writes it.") from error
     except ValueError as error:
         raise ArtifactError(f"{file} is no record of a study: {str(error).splitlines()[0]}.") from error
+    absent = [one.number for one in shown(found.trials) if one.number not in found.recipes]
+    if absent:
+        raise ArtifactError(
+            f"{file} is damaged: it lacks the recipe of trial {absent[0]}. `pocketbert study` writes it."
+        )
+    return found
 
 
 def violations(measures: Mapping[str, float], bounds: Mapping[str, tuple[float, bool]]) -> dict[str, float]:
@@ -196,6 +210,11 @@ def shown(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
     return [one for one in trials if one.failed is None]
 
 
+def able(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that may be an answer: those that succeeded, without files that failed their verification."""
+    return [one for one in shown(trials) if one.verdict != "failed"]
+
+
 def dump(values: Any) -> str:
     """Return values as one line of JSON."""
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(values, sort_keys=True, default=str)

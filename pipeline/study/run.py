@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from pipeline import atomic
+from pipeline.artifact import digest_of
 from pipeline.devices import host
-from pipeline.errors import ArtifactError, PipelineError
+from pipeline.errors import ArtifactError, PipelineError, RecipeError
 from pipeline.execution.executor import Progress
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.pace import Pace
@@ -63,7 +65,7 @@ def plan(request: Request) -> Plan:
     optuna = load_optuna()
     study, store, pace = request.study, Store(request.build), Pace()
     base = space.base(study, request.file)
-    by = judging.choose(study.judge, base.recipe, request.file)
+    by = judging.choose(study.judge, base.recipe, request.file, base.file)
     baseline.check_timing(study, baseline.targets(study, base))
     sampled = min(_SAMPLED, study.trials.compressed)
     sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
@@ -102,12 +104,15 @@ def run(request: Request, progress: Progress) -> Record:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise ArtifactError(f"{folder}: another process runs this study; wait for it, or give another name.") from error
+    with atomic.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise ArtifactError(
+                f"{folder}: another process runs this study; wait for it, or give another name."
+            ) from error
     try:
         yield
     finally:
@@ -141,13 +146,29 @@ class _Run:
         self._since = time.monotonic()
         # First, so that a study with another space is refused before anything is measured.
         begins = space.base(request.study, request.file)
-        self._proposer = Proposer(self._study, request.file, request.folder, begins.values)
+        data = digest_of(judging.choose(self._study.judge, begins.recipe, request.file, begins.file).params)
+        self._proposer = Proposer(self._study, request.file, request.folder, begins.values, data)
         self._spent: float = self._proposer.seconds
         self._bench = Bench(request, progress)
         before = record.read_trials(request.folder)
         self._trials = {number: self._bench.by_this_baseline(one) for number, one in before.items()}
         self._numbers = {record.dump(one.choice): number for number, one in self._trials.items()}
         """Of each choice that was tried."""
+        self._check_measured()
+
+    def _check_measured(self) -> None:
+        """Refuse a bound on a quality that trials of an earlier run were not judged by: it would count as kept.
+
+        Raises:
+            RecipeError: there is one.
+        """
+        for one in record.shown(self._done()):
+            absent = [name for name in self._study.measures if name not in one.measures]
+            if absent:
+                raise RecipeError(
+                    f"{self._request.file}: {absent[0]} was not measured of the trials in {self._request.folder}. Give "
+                    "the study another name; artifacts in the store are found again."
+                )
 
     def go(self) -> Record:
         """Go through all steps, and write the record."""
@@ -286,8 +307,8 @@ class _Run:
         return selection.best(pool, self._study.objectives, self._bench.bounds, len(pool))
 
     def _trains(self, pool: Sequence[TrialRecord]) -> bool:
-        """Return whether any trial is to be trained, and the recipe has more for the first one than compression."""
-        return bool(pool and self._study.trials.trained and self._learns(pool[0]))
+        """Return whether any trial is to be trained, and the recipe has more for one of them than compression."""
+        return any(self._learns(one) for one in pool[: self._study.trials.trained])
 
     def _learns(self, one: TrialRecord) -> bool:
         whole = space.candidate(self._bench.base, one.choice, "trial")

@@ -1,9 +1,10 @@
 """The space of a study: what a trial may say of each key, and the recipe that comes of it."""
 
 import json
+import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ Choice = Mapping[str, Any]
 """The value of each key of a space, as a study's file writes it."""
 _OF_A_REPORT = ("beside", "benchmark", "regression")
 """Sections that say nothing of the student."""
+_NOT_THE_STUDENT = ("name", "task", "verify", *_OF_A_REPORT)
+"""Keys by which a trial would be another task's, or judged and reported in another way than the others."""
 
 
 class Suggests(Protocol):
@@ -100,6 +103,7 @@ def check(study: Study, found: Base, study_file: Path) -> None:
         RecipeError: the first key or value that a recipe cannot have.
     """
     for key, values in study.space.items():
+        _check_key(key, study_file)
         tried = (values.low, values.high) if isinstance(values, Range) else values
         for value in tried:
             try:
@@ -109,6 +113,33 @@ def check(study: Study, found: Base, study_file: Path) -> None:
                 if _needs_another_key(said):
                     continue
                 raise RecipeError(f"{study_file}: space.{key} = {value!r}: {said}") from error
+        if not isinstance(values, Range):
+            _check_once(key, values, study_file)
+
+
+def _check_key(key: str, study_file: Path) -> None:
+    """Refuse a key that is no student's: trials that differ in it would be the same, or could not be compared."""
+    parts = key.split(".")
+    if key in _NOT_THE_STUDENT or (parts[0] in _NOT_THE_STUDENT and parts[0] != "name"):
+        raise RecipeError(
+            f"{study_file}: space.{key}: {parts[0]} is the same in all trials, which could not be compared otherwise. "
+            f"Set it in the recipe."
+        )
+    if key == "targets" or (parts[0] == "targets" and parts[-1] == "schemes"):
+        raise RecipeError(
+            f"{study_file}: space.{key}: a trial has one format and scheme; give {TARGET}, such as "
+            f'{TARGET} = ["litert:int8_dynamic", "executorch:int8_dynamic"].'
+        )
+
+
+def _check_once(key: str, values: Sequence[Any], study_file: Path) -> None:
+    """Refuse a value that stands there twice, or two that are written alike: only one of them would be tried."""
+    seen: dict[str, Any] = {}
+    for value in values:
+        name = label(int(value) if isinstance(value, float) and value.is_integer() else value)
+        if name in seen:
+            raise RecipeError(f"{study_file}: space.{key} has {seen[name]!r} and {value!r}, which are the same.")
+        seen[name] = value
 
 
 def _needs_another_key(message: str) -> bool:
@@ -132,13 +163,14 @@ def _suggested(key: str, values: Any, trial: Suggests) -> Any:
     if values.whole:
         return trial.suggest_int(key, int(values.low), int(values.high), step=int(values.step or 1), log=values.log)
     found = trial.suggest_float(key, float(values.low), float(values.high), step=values.step, log=values.log)
-    # What a person would write; and two that differ in the tenth digit are one artifact.
-    return round(found, 6)
+    # What a person would write; and two that differ in the tenth digit are one artifact. Digits of the number, since
+    # 0.0000001 of a range with log would be 0 to six places.
+    return min(max(float(f"{found:.6g}"), values.low), values.high)
 
 
 def label(value: Any) -> str:
     """Return the name of a value: a string as it is, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def size(study: Study) -> int | None:
@@ -148,7 +180,8 @@ def size(study: Study) -> int | None:
         if isinstance(values, Range):
             if not values.whole and values.step is None:
                 return None
-            total *= round((values.high - values.low) / (values.step or 1)) + 1
+            # A step that does not divide the range leaves its upper end out.
+            total *= math.floor((values.high - values.low) / (values.step or 1) + 1e-9) + 1
         else:
             total *= len(values)
     return total
@@ -163,7 +196,8 @@ def candidate(found: Base, choice: Choice, name: str) -> Candidate:
     values = deepcopy(dict(found.values))
     for section in _OF_A_REPORT:
         values.pop(section, None)
-    for key, value in choice.items():
+    # A section before the keys inside it, in whichever order they are written.
+    for key, value in sorted(choice.items(), key=lambda item: item[0].count(".")):
         if key != TARGET:
             _put(values, key.split("."), value, found)
     target = _target(found, choice.get(TARGET))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pipeline.artifact import check_size
 from pipeline.errors import RecipeError, no_file
@@ -33,9 +33,12 @@ LARGER_IS_BETTER: Mapping[Measure, bool] = {
 class Range(Section):
     """Numbers between two ends, both included."""
 
+    # A record holds the spec, and is read again.
+    model_config = ConfigDict(serialize_by_alias=True)
+
     low: Annotated[float | int, Field(alias="from", allow_inf_nan=False)]
     high: Annotated[float | int, Field(alias="to", allow_inf_nan=False)]
-    step: Annotated[float | int | None, Field(gt=0)] = None
+    step: Annotated[float | int | None, Field(gt=0, allow_inf_nan=False)] = None
     """Distance of two numbers; unless given, any number is tried."""
     log: bool = False
     """Whether small numbers are told apart as finely as large ones."""
@@ -49,6 +52,8 @@ class Range(Section):
     def _ends(self) -> Self:
         if self.low >= self.high:
             raise ValueError("from has to be smaller than to")
+        if self.step is not None and self.step > self.high - self.low:
+            raise ValueError("step is larger than the whole range")
         if self.step is not None and self.log:
             raise ValueError("step and log exclude each other")
         if self.log and self.low <= 0:
@@ -60,9 +65,10 @@ def _values(value: Any) -> Any:
     """Read a list as the values of a key, and a table with `from` and `to` as a range."""
     if isinstance(value, list):
         return tuple(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and {"from", "to"} & {*value}:
         return Range.model_validate(value)
-    raise ValueError("takes a list of values, or a range such as {from = 0.3, to = 0.9, step = 0.1}")
+    dots = '; a key with dots stands in quotes, such as "prune.compute" = [0.5]' if isinstance(value, Mapping) else ""
+    raise ValueError(f"takes a list of values, or a range such as {{from = 0.3, to = 0.9, step = 0.1}}{dots}")
 
 
 Values = Annotated[tuple[Any, ...] | Range, BeforeValidator(_values)]
@@ -172,10 +178,9 @@ class Study(Section):
     def _consistent(self) -> Self:
         if len(set(self.objectives)) < len(self.objectives):
             raise ValueError("objectives names something twice")
-        judged = {*self.objectives, *self.budget.model_dump(exclude_none=True)}
-        if not judged & {"metric", "metric_drop", "recall_at_10"}:
+        if not {"metric", "recall_at_10"} & {*self.measures}:
             raise ValueError("has no measure of quality: the smallest student would win; add metric to objectives")
-        if "recall_at_10" in judged and self.judge.retrieval is None:
+        if "recall_at_10" in self.measures and self.judge.retrieval is None:
             raise ValueError("recall_at_10 needs judge.retrieval, the collections that it is measured on")
         for key, values in self.space.items():
             if isinstance(values, tuple) and len(values) < 1:
@@ -186,6 +191,9 @@ class Study(Section):
     def measures(self) -> tuple[Measure, ...]:
         """The measures that a trial needs: objectives first, then those that only a budget names."""
         budgets = self.budget.model_dump(exclude_none=True)
+        if "metric_drop" in budgets:
+            # A bound on the loss of a measure that no trial had would count as kept.
+            budgets["metric"] = None
         return tuple(name for name in LARGER_IS_BETTER if name in self.objectives or name in budgets)
 
 

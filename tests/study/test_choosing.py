@@ -9,7 +9,7 @@ from study.records import record, study, trial
 from pipeline.errors import ArtifactError, InputError
 from pipeline.study import answering, page, recipes, recommending, selection
 from pipeline.study import record as records
-from pipeline.study.record import Answer, Measured, TrialRecord
+from pipeline.study.record import Answer, Measured, Reported, TrialRecord
 
 TRIALS = [
     trial(0, 0.90, 20.0),
@@ -81,6 +81,34 @@ def test_a_file_comes_before_an_estimate_and_a_failed_one_is_no_answer() -> None
     assert answering.answer(study(), [TRIALS[5]], {}).trial is None
 
 
+def test_a_file_that_failed_its_verification_is_no_answer_even_alone() -> None:
+    failed = TRIALS[0].model_copy(update={"step": "files", "verdict": "failed"})
+    assert answering.answer(study(), [failed, *TRIALS[1:]], {}).trial == 1
+    (said,) = answering.answer(study(), [failed, *TRIALS[1:]], bounds(metric=0.89)).sentences
+    assert said == "no trial within the other bounds keeps a metric of at least 0.89: the best has 0.8800"
+
+
+def test_of_costs_alone_the_cheapest_one_that_keeps_the_quality_is_the_answer() -> None:
+    cheapest = study(objectives=["size_mb"], budget={"metric_drop": 0.12})
+    found = answering.answer(cheapest, TRIALS, selection.bounds(cheapest.budget, 0.9))
+    assert (found.trial, found.fits) == (3, True)
+
+
+def test_what_costs_are_said_of_all_trials_is_true_of_all_trials() -> None:
+    rows = [(0.85, 5.9961, 9.0), (0.82, 8.0, 2.0), (0.79, 1234.5, 1.0)]
+    every = [
+        trial(number, metric, size, measures={"metric": metric, "size_mb": size, "latency_ms": ms})
+        for number, (metric, size, ms) in enumerate(rows)
+    ]
+    # The first one keeps the metric with fewer MB, and is too slow.
+    said = answering.answer(study(), every, bounds(metric=0.8, latency_ms=3.0)).sentences
+    assert "below 8 MB no trial within the other bounds keeps a metric of at least 0.8" in said
+    (said_alone,) = answering.answer(study(), every, bounds(metric=0.8)).sentences
+    assert said_alone == "below 5.99 MB no trial keeps a metric of at least 0.8", "5.9961 is below 6"
+    (large,) = answering.answer(study(), every[2:], bounds(size_mb=1000)).sentences
+    assert large == "no trial within the other bounds keeps 1000 MB: the nearest has 1234 MB (metric 0.7900)"
+
+
 # --- records -----------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +122,22 @@ def test_of_a_trial_s_lines_the_last_counts_and_one_cut_short_none(tmp_path: Pat
     # The run that goes on writes behind it.
     records.append(tmp_path, TRIALS[3])
     records.append(tmp_path, TRIALS[4])
-    assert 4 in records.read_trials(tmp_path)
+    assert {3, 4} <= {*records.read_trials(tmp_path)}, "no line is lost behind one that was cut short"
+
+
+def test_words_of_an_error_and_broken_bytes_lose_no_trial(tmp_path: Path) -> None:
+    strange = TRIALS[5].model_copy(update={"failed": "one\u2028two\x85three\x0cfour"})
+    records.append(tmp_path, strange)
+    with (tmp_path / records.TRIALS).open("ab") as handle:
+        handle.write(b"\xff\xfe\n")
+    records.append(tmp_path, TRIALS[1])
+    assert records.read_trials(tmp_path) == {5: strange, 1: TRIALS[1]}
+
+
+def test_a_record_with_a_range_is_read_again(tmp_path: Path) -> None:
+    found = record([TRIALS[0]], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    records.write(tmp_path, found)
+    assert records.read(tmp_path) == found
 
 
 def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
@@ -143,6 +186,35 @@ def test_a_recipe_s_paths_lead_to_the_same_files_from_elsewhere(tmp_path: Path) 
     values = {"corpus": ["../own.txt", "wikitext2", "v1.0"], "inside": {"file": "../own.txt"}, "hub": "hub:a/b@c"}
     moved = recipes.moved(values, tmp_path / "a", tmp_path)
     assert moved == {"corpus": ["own.txt", "wikitext2", "v1.0"], "inside": {"file": "own.txt"}, "hub": "hub:a/b@c"}
+
+
+def test_paths_without_a_slash_and_recipes_are_moved_too_and_from_behind_a_link(tmp_path: Path) -> None:
+    for name in ("a/student", "a/stsb", "a/mean", "real/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/other.toml").touch()
+    (tmp_path / "linked").symlink_to("real/deep")
+    values = {
+        "student": {"source": "student", "pooling": "mean"},
+        "prune": {"calibration": ["stsb"]},
+        "distil": {"teacher": "recipe:other.toml"},
+    }
+    moved = recipes.moved(values, tmp_path / "a", tmp_path / "linked")
+    assert moved == {
+        "student": {"source": "../../a/student", "pooling": "mean"},
+        "prune": {"calibration": ["stsb"]},
+        "distil": {"teacher": "recipe:../../a/other.toml"},
+    }
+    assert recipes.moved(moved, tmp_path / "linked", tmp_path)["student"]["source"] == "a/student"
+
+
+def test_a_table_holds_any_value_and_a_metric_of_zero() -> None:
+    nothing = Reported(dataset="rows", metric="spearman", fp32=0.9, drop=None, file=0.0)
+    odd = trial(0, 0.9, 1.0, choice={"student.source": "a|b\nc"}, reported=nothing)
+    found = record([odd], Answer(trial=0, fits=True, beyond={}, sentences=[]), machine="a\nname = 3")
+    text = page.markdown(found, [page._row(Path(), found, odd)])
+    assert "student.source = a\\|b c |" in text
+    assert "| 0.0000 |" in text
+    assert tomllib.loads(recipes.stored(found, odd, Path(), Path()))["name"] == "tried-0"
 
 
 # --- recommend ---------------------------------------------------------------------------------------------------

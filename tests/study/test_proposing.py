@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from study.records import study, trial
 
-from pipeline.errors import RecipeError
+from pipeline.errors import ArtifactError, RecipeError
 from pipeline.study import record
 from pipeline.study.proposing import Proposer
 from pipeline.study.record import TrialRecord
@@ -55,6 +55,38 @@ def test_what_a_killed_run_left_is_told_or_made_again(tmp_path: Path) -> None:
     settled = again._proposals.get_trials(deepcopy=False)
     assert [one.state.name for one in settled] == ["COMPLETE", "FAIL", "RUNNING"]
     assert settled[0].values == [kept.measures["metric"], kept.measures["size_mb"]]
+
+
+def test_trials_without_their_journal_are_refused_since_new_ones_would_take_their_numbers(tmp_path: Path) -> None:
+    found = proposer(tmp_path, study())
+    asked, choice = found.ask()
+    kept = {asked.number: outcome(asked.number, choice["prune.compute"])}
+    found.settle(kept, BOUNDS)
+    (tmp_path / record.JOURNAL).unlink()
+    with pytest.raises(ArtifactError, match=r"trials\.jsonl has trial 0.*Remove the folder"):
+        proposer(tmp_path, study()).settle(kept, BOUNDS)
+
+
+@pytest.mark.parametrize("content", [b"no journal\n", b"\xff\xfe\n", b"{}\n", b"[]\n"])
+def test_a_journal_that_is_damaged_is_told(content: bytes, tmp_path: Path) -> None:
+    proposer(tmp_path, study())
+    with (tmp_path / record.JOURNAL).open("r+b") as journal:
+        journal.write(content)
+    with pytest.raises(ArtifactError, match=r"journal\.log is damaged.*Remove"):
+        proposer(tmp_path, study())
+
+
+def test_other_rows_to_judge_by_are_refused_and_a_journal_without_their_digest_goes_on(tmp_path: Path) -> None:
+    Proposer(study(), Path("study.toml"), tmp_path, {}, "rows")
+    with pytest.raises(RecipeError, match="another data"):
+        Proposer(study(), Path("study.toml"), tmp_path, {}, "other rows")
+    begun = Proposer(study(), Path("study.toml"), tmp_path, {}, "rows")
+    before = dict(begun._proposals.user_attrs["spec"])
+    del before["data"]
+    begun._proposals.set_user_attr("spec", before)
+    Proposer(study(), Path("study.toml"), tmp_path, {}, "rows")
+    with pytest.raises(RecipeError, match="another data"):
+        Proposer(study(), Path("study.toml"), tmp_path, {}, "other rows")
 
 
 def test_a_space_that_changed_is_refused_and_a_budget_may_change(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import tomli_w
 from conftest import recipe_file, recipe_values
 
+from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, RecipeError
 from pipeline.recipe import loading
 from pipeline.study import judging, space, spec
@@ -73,6 +74,19 @@ def test_without_training_a_student_is_compressed_alone(base: Base) -> None:
         ({"prune.compute": {"from": 0.5, "to": 2.0}}, r"space\.prune\.compute = 2\.0"),
         ({"target": ["litert:fp3"]}, r"space\.target.*fp3"),
         ({"name.first": ["a"]}, r"name\.first: name is no table"),
+        ({"name": ["a", "b"]}, r"space\.name: name is the same in all trials.*Set it in the recipe"),
+        ({"task": ["embedding", "regression"]}, r"space\.task: task is the same in all trials"),
+        ({"verify.datasets": [["none"]]}, r"space\.verify\.datasets: verify is the same"),
+        ({"benchmark.rounds": [1, 2]}, "benchmark is the same"),
+        ({"targets": [{"litert": {"schemes": ["fp32"]}}]}, r"space\.targets: .*give target"),
+        ({"targets.litert.schemes": [["fp32"]]}, "give target, such as"),
+        ({"prune.compute": [0.5, 0.3, 0.5]}, r"space\.prune\.compute has 0\.5 and 0\.5, which are the same"),
+        ({"prune.seed": [1, 2, 1]}, "1 and 1, which are the same"),
+        ({"student.source": ["1", "none", "1"]}, "'1' and '1'"),
+        ({"target": ["none"]}, "space.target = 'none'"),
+        ({"target": [["litert:fp32"]]}, "space.target"),
+        ({"target": {"from": 0.1, "to": 0.2}}, "space.target"),
+        ({"": [1]}, r"space\. = 1"),
     ],
 )
 def test_a_key_or_value_that_no_recipe_has_is_told_at_once(
@@ -92,6 +106,11 @@ def test_a_key_or_value_that_no_recipe_has_is_told_at_once(
         ({"objectives": ["metric", "size"]}, "size_mb"),
         ({"space": {"prune.compute": 0.5}}, "list of values, or a range"),
         ({"space": {"prune.compute": {"from": 0.9, "to": 0.5}}}, "from has to be smaller"),
+        ({"space": {"prune.compute": {"from": 0.1, "to": 0.5, "step": float("inf")}}}, "finite"),
+        ({"space": {"prune.compute": {"from": 0.1, "to": 0.5, "step": 0.6}}}, "larger than the whole range"),
+        ({"space": {"prune": {"compute": [0.5]}}}, "a key with dots stands in quotes"),
+        ({"space": {"prune.compute": {"from": 0.1, "to": 0.5, "stp": 1}}}, "keys there: from, log, step, to"),
+        ({"space": {"prune.compute": []}}, r"study\.toml: space\.prune\.compute has no values"),
         ({"spce": {}}, "space"),
         ({"budget": {"size": 3}}, "size_mb"),
     ],
@@ -105,10 +124,49 @@ def test_the_number_of_choices(tmp_path: Path) -> None:
     sizes = {
         60: {"prune.compute": ["none", 0.5, 0.3], "factorise.embedding": {"from": 32, "to": 640, "step": 32}},
         9: {"prune.compute": {"from": 0.1, "to": 0.9, "step": 0.1}},
+        2: {"prune.compute": {"from": 0.3, "to": 0.9, "step": 0.35}},
         None: {"prune.compute": {"from": 0.1, "to": 0.9}},
     }
     for count, values in sizes.items():
         assert space.size(Study.model_validate({"name": "a", "recipe": "minilm", "space": values})) == count
+
+
+class Lowest:
+    """Proposes the lower end of everything."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        del name
+        return choices[0]
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        del name, high, step, log
+        return low
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        del name, high, step, log
+        return low
+
+
+@pytest.mark.parametrize("low", [1e-9, 0.1234564])
+def test_a_number_that_is_proposed_is_never_rounded_out_of_its_range(low: float) -> None:
+    values = {"train.learning_rate": {"from": low, "to": 0.5, "log": True}}
+    tried = Study.model_validate({"name": "a", "recipe": "minilm", "space": values})
+    assert space.suggest(tried, Lowest())["train.learning_rate"] == low
+
+
+def test_a_bound_on_the_loss_alone_has_the_metric_measured() -> None:
+    values = {"name": "a", "recipe": "minilm", "objectives": ["size_mb"], "space": {"prune.compute": [0.5]}}
+    assert Study.model_validate(values | {"budget": {"metric_drop": 0.02}}).measures == ("metric", "size_mb")
+
+
+def test_a_section_comes_before_the_keys_inside_it_however_they_are_written(base: Base) -> None:
+    section, key = {"prune": {"compute": 0.5}}, {"prune.compute": 0.3}
+    for choice in (section | key, key | section):
+        found = space.candidate(base, choice, "one")
+        assert found.recipe.prune
+        assert found.recipe.prune.compute == 0.3
 
 
 def test_what_a_recipe_reports_on_or_learns_judges_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +181,35 @@ def test_what_a_recipe_reports_on_or_learns_judges_no_trial(tmp_path: Path, monk
     monkeypatch.setenv("POCKETBERT_DATA", str(tmp_path / "data"))
     with pytest.raises((RecipeError, InputError), match="judge"):
         judging.choose(Judge(dataset="stsb"), found, tmp_path / "study.toml")
+
+
+def test_rows_that_a_recipe_learns_from_or_reports_on_judge_no_trial_by_whichever_name(tmp_path: Path) -> None:
+    for name in ("judge.csv", "copy.csv"):
+        (tmp_path / name).write_text(PAIRS)
+    (tmp_path / "other.csv").write_text(PAIRS.replace("cat", "bird"))
+    judge = Judge.model_validate({"file": "judge.csv", "pair": "pair"})
+    for key, other, said in (("train_file", "dev_file", "learns from"), ("dev_file", "train_file", "reports on")):
+        distil = {key: "copy.csv", other: "other.csv", "pair": "pair", "losses": {"hidden": 1.0}, "steps": 4}
+        found = loading.read_recipe(str(recipe_file(tmp_path, distil=distil)))[0]
+        with pytest.raises(RecipeError, match=rf"judge\.file = 'judge\.csv' is what tiny {said} \(copy\.csv\)"):
+            judging.choose(judge, found, tmp_path / "study.toml")
+    bundled = DATASETS["graded_pairs"].path()
+    assert bundled
+    (tmp_path / "judge.jsonl").write_bytes(bundled.read_bytes())
+    columns = {"text": "first", "pair": "second", "label": "score", "file": "judge.jsonl"}
+    found = loading.read_recipe(str(recipe_file(tmp_path)))[0]
+    with pytest.raises(RecipeError, match=r"is what tiny reports on \(graded_pairs\)"):
+        judging.choose(Judge.model_validate(columns), found, tmp_path / "study.toml")
+
+
+def test_a_collection_is_the_same_by_another_path(tmp_path: Path) -> None:
+    (tmp_path / "beir" / "qrels").mkdir(parents=True)
+    (tmp_path / "judge.csv").write_text(PAIRS)
+    (tmp_path / "linked").symlink_to("beir")
+    found = loading.read_recipe(str(recipe_file(tmp_path, verify={"retrieval": ["beir"]})))[0]
+    for name in ("./beir", "linked"):
+        with pytest.raises(RecipeError, match="on which tiny reports its result"):
+            judging.choose(Judge.model_validate({"file": "judge.csv", "retrieval": [name]}), found, tmp_path / "a.toml")
 
 
 def test_without_data_it_says_what_there_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
