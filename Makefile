@@ -10,7 +10,7 @@ JOBS ?= 2
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list foreign \
+.PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo study push recipes list foreign \
         train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compatibility compression ablation processors \
         clean distclean
 
@@ -59,6 +59,9 @@ ship: ready  ## copy the verified models into the demo apps
 
 demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: four of seven); INDEX=TEXT gives their search an index
 	@$(POCKETBERT) demo $(if $(INDEX),--index $(INDEX))
+
+study: ready  ## search for the best student under the budget of a study, SPEC=notes.toml
+	@$(POCKETBERT) study $(SPEC)
 
 push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
