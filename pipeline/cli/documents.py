@@ -179,6 +179,7 @@ def recommendation_document(found: "Recommendation", text: str) -> dict[str, Any
         "study": found.record.study.name,
         "fits": found.fits,
         "beyond": {name: {"found": value, "bound": bound} for name, (value, bound) in found.beyond.items()},
+        "unmeasured": list(found.unmeasured),
         "latency_judged": not found.elsewhere,
         "trial": found.trial.model_dump(mode="json"),
         "recipe": text,

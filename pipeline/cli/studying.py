@@ -1,5 +1,6 @@
 """`pocketbert study`: search for the best student under a budget, or say what the search would take."""
 
+import math
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder, Dry
 from pipeline.cli.progress import Progress
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
     from pipeline.execution.executor import Executor
@@ -85,6 +86,8 @@ def recommend(
     from pipeline.study.spec import LARGER_IS_BETTER
 
     asked = {"size_mb": size_mb, "latency_ms": latency_ms, "macs_m": macs_m, "metric": metric}
+    if odd := next((name for name, value in asked.items() if value is not None and not math.isfinite(value)), None):
+        raise InputError(f"--{odd.replace('_', '-')} {asked[odd]}: a bound is a finite number.")
     bounds: dict[str, tuple[float, bool]] = {
         name: (value, LARGER_IS_BETTER[name]) for name in LARGER_IS_BETTER if (value := asked.get(name)) is not None
     }
@@ -94,7 +97,8 @@ def recommend(
     place = (output.parent if output else Path()).resolve()
     text = recipes.stored(found.record, found.trial, folder, place)
     if output is not None:
-        atomic.write_text(output, text)
+        with atomic.writing(output.parent):
+            atomic.write_text(output, text)
     code = EXIT_DONE if found.fits else EXIT_GATE_FAILED
     document = documents.recommendation_document(found, text)
     documents.show(as_json, document, partial(_print_recommendation, found, text, output), code)
@@ -108,6 +112,10 @@ def _print_recommendation(found: "Recommendation", text: str, output: Path | Non
     )
     for name, (value, bound) in found.beyond.items():
         tables.say(f"  {name} {value:.4g}, {bound:.4g} was asked")
+    for name in found.unmeasured:
+        tables.say(f"  {name} was not measured in that study, so that nobody knows whether the bound is kept")
+    if found.others:
+        tables.say(f"  judged by other data, so that their metrics do not compare with its: {', '.join(found.others)}")
     if found.elsewhere:
         tables.say(f"  latencies were measured on {record.machine}, so that latency_ms was not judged")
     tables.say(str(output) if output is not None else text.rstrip())

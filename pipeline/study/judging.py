@@ -104,6 +104,8 @@ def choose(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: Path | N
     if judge.file is not None:
         columns = Columns(judge.text, judge.pair, judge.label)
         found = files.single("judge_file", task, locate(judge.file, study_file), columns)
+        # Now, so that a plan tells of a column that is not there as well.
+        found.load()
         _check_apart(found, judge.file, recipe, study_file, recipe_file)
         return JudgedBy(_sampled(found, judge.rows, "dev"), tuple(collections), length)
     found = _training_rows(judge, recipe, study_file)

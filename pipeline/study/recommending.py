@@ -1,13 +1,13 @@
 """Recommend a recipe for a budget from what studies have found already; nothing is tried anew."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.errors import InputError
 from pipeline.study import record as records
 from pipeline.study.answering import quality_of
-from pipeline.study.record import Record, TrialRecord, shown, violations
+from pipeline.study.record import Record, TrialRecord, able, violations
 
 SHIPPED = Path(__file__).parent / "records"
 """Records that come with the package."""
@@ -24,6 +24,10 @@ class Recommendation:
     """Bounds that it does not keep: its measure, and the bound."""
     elsewhere: bool
     """Whether latencies were measured on another kind of machine, so that a bound on them was not judged."""
+    unmeasured: tuple[str, ...] = ()
+    """Bounds on what its study did not measure: it does not count as keeping them."""
+    others: tuple[str, ...] = ()
+    """Studies of the task that judge by other data or another metric, whose metrics are not of one scale with its."""
 
 
 def known(build: Path, given: Sequence[Path]) -> list[tuple[Record, Path]]:
@@ -43,8 +47,8 @@ def recommend(
 ) -> Recommendation:
     """Return the best student for a budget among the trials of studies.
 
-    Files that passed come before estimates. Within the budget the one with the best quality is taken, beyond it the
-    one whose bounds are missed by the least.
+    One that fits comes first, and of those a file that passed before an estimate. Within the budget the one with the
+    best quality is taken, beyond it the one whose bounds are missed by the least.
 
     Args:
         every: records of studies.
@@ -55,31 +59,44 @@ def recommend(
     Raises:
         InputError: no study has a student for the task.
     """
-    found = [_best(one, bounds, machine) for one in every if one.task == task and shown(one.trials)]
+    found = [_best(one, bounds, machine) for one in every if one.task == task and able(one.trials)]
     if not found:
         tasks = ", ".join(sorted({one.task for one in every})) or "no task at all"
         raise InputError(
             f"no study has found a student for task {task}; there are records for {tasks}. Make one: `pocketbert study "
             "SPEC.toml`."
         )
-    return min(found, key=lambda one: (not one.fits, _excess(one), -_quality(one)))
+    best = min(found, key=_rank)
+    own = _judged_by(best.record)
+    others = {one.record.study.name for one in found if _judged_by(one.record) != own}
+    return replace(best, others=tuple(sorted(others)))
+
+
+def _rank(one: Recommendation) -> tuple[bool, bool, bool, int, float, float]:
+    """Return by what recommendations are ordered; a bound that was judged is worth more than one that was not."""
+    estimated = one.trial.step != "files"
+    return not one.fits, one.elsewhere, estimated, len(one.unmeasured), _excess(one), -_quality(one)
+
+
+def _judged_by(record: Record) -> tuple[str, str, str]:
+    return quality_of(record.study), record.metric_name, record.judged_on
 
 
 def _best(record: Record, bounds: Mapping[str, tuple[float, bool]], machine: str) -> Recommendation:
     elsewhere = record.machine != machine and "latency_ms" in bounds
     held = {name: bound for name, bound in bounds.items() if not (elsewhere and name == "latency_ms")}
-    able = shown(record.trials)
-    pool = [one for one in able if one.step == "files" and one.verdict != "failed"] or able
     quality = quality_of(record.study)
 
-    def rank(one: TrialRecord) -> tuple[float, float]:
+    def rank(one: TrialRecord) -> tuple[bool, bool, int, float, float]:
         excess = sum(max(0.0, by) for by in violations(one.measures, held).values())
-        return excess, -one.measures.get(quality, 0.0)
+        absent = len(held.keys() - one.measures.keys())
+        return excess > 0 or absent > 0, one.step != "files", absent, excess, -one.measures.get(quality, 0.0)
 
-    best = min(pool, key=rank)
+    best = min(able(record.trials), key=rank)
     missed = [name for name, by in violations(best.measures, held).items() if by > 0]
     beyond = {name: (best.measures[name], held[name][0]) for name in missed}
-    return Recommendation(record, best, not beyond, beyond, elsewhere)
+    unmeasured = tuple(name for name in held if name not in best.measures)
+    return Recommendation(record, best, not beyond and not unmeasured, beyond, elsewhere, unmeasured)
 
 
 def _excess(one: Recommendation) -> float:

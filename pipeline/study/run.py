@@ -67,7 +67,9 @@ def plan(request: Request) -> Plan:
     base = space.base(study, request.file)
     by = judging.choose(study.judge, base.recipe, request.file, base.file)
     baseline.check_timing(study, baseline.targets(study, base))
-    sampled = min(_SAMPLED, study.trials.compressed)
+    choices = space.size(study)
+    trials = min(study.trials.compressed, choices or study.trials.compressed)
+    sampled = min(_SAMPLED, trials)
     sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
     graph, asked = Graph(study.name), 0
     for number in range(sampled):
@@ -82,9 +84,9 @@ def plan(request: Request) -> Plan:
         asked += len(own.nodes)
         graph.include(judged.judgement)
     absent = [node for node in graph.nodes.values() if not _there(node, store)]
-    seconds = sum(pace.seconds(node) for node in absent) * study.trials.compressed / max(sampled, 1)
+    seconds = sum(pace.seconds(node) for node in absent) * trials / max(sampled, 1)
     hours = seconds / 3600 / max(1, request.parallel)
-    return Plan(space.size(study), study.trials.compressed, hours, sampled, asked, asked - len(absent))
+    return Plan(choices, trials, hours, sampled, asked, asked - len(absent))
 
 
 def _there(node: Node, store: Store) -> bool:
@@ -199,8 +201,12 @@ class _Run:
     def _compressed(self) -> bool:
         """Judge compressed students until there are as many as asked; return whether time sufficed."""
         self._proposer.settle(self._trials, self._bench.bounds)
-        misses = 0
+        misses, choices = 0, space.size(self._study)
         while (left := self._study.trials.compressed - len(self._done())) > 0 and misses < _MISSES:
+            if choices is not None and len(self._done()) >= choices:
+                # To ask on would only fill the journal.
+                misses = _MISSES
+                break
             if self._done() and not self._time_left("compressed"):
                 self._progress.note(f"the time for compressed trials is spent; {left} of them were not tried")
                 return False

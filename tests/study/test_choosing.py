@@ -242,6 +242,39 @@ def test_a_latency_of_another_machine_is_held_to_no_bound() -> None:
     assert (elsewhere.fits, elsewhere.elsewhere) == (True, True)
 
 
+def test_a_bound_on_what_no_study_measured_is_not_kept() -> None:
+    plain = record(files(TRIALS), Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    found = recommending.recommend([plain], "embedding", bounds(latency_ms=1.0), "this machine")
+    assert (found.fits, found.beyond, found.unmeasured) == (False, {}, ("latency_ms",))
+    timed = trial(3, 0.5, 9.0, measures={"metric": 0.5, "size_mb": 9.0, "latency_ms": 0.9}, step="files")
+    measured = record([timed], Answer(trial=3, fits=True, beyond={}, sentences=[]))
+    elsewhere = measured.model_copy(update={"machine": "another one"})
+    found = recommending.recommend([plain, elsewhere, measured], "embedding", bounds(latency_ms=1.0), "this machine")
+    assert (found.record, found.fits, found.elsewhere) == (measured, True, False), "judged comes before not judged"
+
+
+def test_a_file_comes_before_an_estimate_and_one_that_fits_before_both() -> None:
+    sure, maybe = files([trial(0, 0.8, 5.0)])[0], trial(1, 0.85, 2.0)
+    one = record([sure], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    other = record([maybe], Answer(trial=1, fits=True, beyond={}, sentences=[]), judged_on="other rows")
+    found = recommending.recommend([one, other], "embedding", bounds(size_mb=6.0), "this machine")
+    assert (found.trial, found.others) == (sure, ("tried",))
+    both = record([sure, maybe], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    found = recommending.recommend([both], "embedding", bounds(size_mb=3.0), "this machine")
+    assert (found.trial, found.fits) == (maybe, True)
+    failed = sure.model_copy(update={"verdict": "failed"})
+    spoilt = record([failed], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    with pytest.raises(InputError, match="no study has found"):
+        recommending.recommend([spoilt], "embedding", {}, "this machine")
+
+
+def test_a_record_that_lacks_a_recipe_is_damaged(tmp_path: Path) -> None:
+    found = record(TRIALS, Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    records.write(tmp_path, found.model_copy(update={"recipes": {}}))
+    with pytest.raises(ArtifactError, match="lacks the recipe of trial 0"):
+        records.read(tmp_path)
+
+
 def test_without_a_study_for_the_task_it_says_how_to_get_one() -> None:
     every = [record(TRIALS, Answer(trial=0, fits=True, beyond={}, sentences=[]))]
     with pytest.raises(InputError, match=r"task ner; there are records for embedding.*pocketbert study"):

@@ -212,6 +212,25 @@ def test_a_collection_is_the_same_by_another_path(tmp_path: Path) -> None:
             judging.choose(Judge.model_validate({"file": "judge.csv", "retrieval": [name]}), found, tmp_path / "a.toml")
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("text,pair,label\n", "no rows"),
+        ("text,pair\na,b\n", "label"),
+        ("text,pair,label\na,b,nan\n", "nan"),
+        (None, "exist"),
+    ],
+)
+def test_rows_to_judge_by_that_cannot_be_read_are_told_before_anything_is_made(
+    rows: str | None, said: str, tmp_path: Path
+) -> None:
+    if rows is not None:
+        (tmp_path / "judge.csv").write_text(rows)
+    found = loading.checked(recipe_values(), tmp_path / "recipe.toml")
+    with pytest.raises(InputError, match=said):
+        judging.choose(Judge(file="judge.csv", pair="pair"), found, tmp_path / "study.toml")
+
+
 def test_without_data_it_says_what_there_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POCKETBERT_DATA", raising=False)
     found = loading.checked(recipe_values(), tmp_path / "recipe.toml")
