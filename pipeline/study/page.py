@@ -149,7 +149,7 @@ def markdown(record: Record, rows: Sequence[Row]) -> str:
     reported = f"{record.base.reported.fp32:.4f}" if record.base.reported else ""
     lines += [f"| {' | '.join(head)} |", "|" + "---|" + "--:|" * (len(head) - 3) + "---|---|"]
     lines += [f"| {record.recipe_name} | {' | '.join(base)} | | {reported} | 1 | as it is | |"]
-    lines += [_line(row.cells) for row in rows]
+    lines += [_line([f"[{row.number}]({RECIPES}/{row.number}.toml)", *row.cells[1:]]) for row in rows]
     lines += [_line(_cells(record, one)) for one in record.beside]
     if record.study.published:
         lines += ["", PUBLISHED, "", "| student | MB | metric | latency | source |", "|---|--:|---|---|---|"]

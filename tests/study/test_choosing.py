@@ -172,6 +172,7 @@ def test_the_page_leads_from_each_point_to_its_recipe(tmp_path: Path) -> None:
     assert "#trial-2" not in text
     front = (tmp_path / page.FRONT).read_text()
     assert "Best within the budget: trial 1" in front
+    assert "| [3](recipes/3.toml) |" in front
     assert "6 MB costs a point." in front
     assert "off by 5.0 % on average over 1 files" in front
     assert "Of 10 artifacts that the trials asked for, 4 were shared." in front
