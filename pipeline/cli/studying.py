@@ -57,9 +57,12 @@ def study(
 
 def is_study(path: Path) -> bool:
     """Return whether a file is a study rather than a recipe; one that cannot be read is left to who reads it."""
+    from pipeline.artifact import check_size
+
     try:
+        check_size(path)
         return "space" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tomli_w
 from conftest import COMMAND, Outcome, environment, recipe_file, run_command_here
-from study.test_space import study_file
+from study.test_study_space import study_file
 
 from pipeline.study import page, record
 from pipeline.study.record import Record

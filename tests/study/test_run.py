@@ -8,7 +8,7 @@ import pytest
 from conftest import recipe_file
 from filelock import FileLock
 from study.records import study, trial
-from study.test_space import study_file
+from study.test_study_space import study_file
 
 from pipeline.errors import ArtifactError, RecipeError
 from pipeline.study import run, space, spec
