@@ -171,5 +171,7 @@ def _print_record(record: "Record", folder: Path) -> None:
 
 def _line(one: "TrialRecord") -> str:
     values = ", ".join(f"{name} {value:.4g}" for name, value in one.measures.items())
-    said = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
+    from pipeline.study.space import label
+
+    said = ", ".join(f"{key} = {label(value)}" for key, value in one.choice.items())
     return f"trial {one.number}: {values} ({said})"

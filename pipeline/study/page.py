@@ -10,6 +10,7 @@ from pipeline import atomic
 from pipeline.study import recipes, selection
 from pipeline.study.answering import quality_of
 from pipeline.study.record import BESIDE, Record, TrialRecord, shown
+from pipeline.study.space import label
 
 FRONT, PAGE, BEST, RECIPES = "FRONT.md", "front.html", "best.toml", "recipes"
 _TITLES = {
@@ -116,7 +117,7 @@ def published_cells(record: Record) -> list[list[str]]:
 
 
 def _row(folder: Path, record: Record, one: TrialRecord) -> Row:
-    choice = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
+    choice = ", ".join(f"{key} = {label(value)}" for key, value in one.choice.items())
     text = recipes.stored(record, one, folder, folder / RECIPES)
     return Row(one.number, f"Trial {one.number}: {choice}", _cells(record, one), text)
 
@@ -130,7 +131,7 @@ def _cells(record: Record, one: TrialRecord) -> list[str]:
         # A file may have a metric of 0.
         reported = f"{one.reported.fp32 if one.reported.file is None else one.reported.file:.4f}"
     times = f"{one.measured.times_base:.2f}" if one.measured and one.measured.times_base else ""
-    choice = ", ".join(f"{key} = {value}" for key, value in one.choice.items())
+    choice = ", ".join(f"{key} = {label(value)}" for key, value in one.choice.items())
     name = str(one.number) if one.number < BESIDE else str(one.choice["recipe"])
     state = one.verdict or one.step
     return [name, *measures, drop, reported, times, state, choice if one.number < BESIDE else ""]

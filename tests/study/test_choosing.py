@@ -7,6 +7,7 @@ import pytest
 from study.records import record, study, trial
 
 from pipeline.errors import ArtifactError, InputError
+from pipeline.recipe import loading
 from pipeline.study import answering, page, recipes, recommending, selection
 from pipeline.study import record as records
 from pipeline.study.record import Answer, Measured, Reported, TrialRecord
@@ -282,3 +283,13 @@ def test_without_a_study_for_the_task_it_says_how_to_get_one() -> None:
         recommending.recommend(every, "ner", {}, "this machine")
     with pytest.raises(InputError, match="no task at all"):
         recommending.recommend([], "ner", {}, "this machine")
+
+
+def test_the_record_that_comes_with_the_package_answers(tmp_path: Path) -> None:
+    every = [one for one, _ in recommending.known(tmp_path, ())]
+    found = recommending.recommend(every, "embedding", bounds(size_mb=9), "this machine")
+    assert found.fits
+    assert found.trial.measured
+    assert found.trial.measured.size_mb <= 9
+    assert found.trial.verdict == "passed"
+    assert loading.checked(found.record.recipes[found.trial.number], tmp_path / "recipe.toml").task == "embedding"
