@@ -1,7 +1,6 @@
 """`pocketbert study`: search for the best student under a budget, or say what the search would take."""
 
 import math
-import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.options import BUILD, BuildFolder, Dry
 from pipeline.cli.progress import Progress
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, RecipeError
 
 if TYPE_CHECKING:
     from pipeline.execution.executor import Executor
@@ -57,12 +56,11 @@ def study(
 
 def is_study(path: Path) -> bool:
     """Return whether a file is a study rather than a recipe; one that cannot be read is left to who reads it."""
-    from pipeline.artifact import check_size
+    from pipeline.recipe import loading
 
     try:
-        check_size(path)
-        return "space" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+        return "space" in loading.read_values(path)
+    except RecipeError:
         return False
 
 

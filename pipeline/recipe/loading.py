@@ -7,7 +7,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -58,6 +58,9 @@ def find(name: str) -> Path:
     return RECIPES / f"{name}.toml"
 
 
+Validated = TypeVar("Validated", bound=BaseModel)
+
+
 def names() -> list[str]:
     """Return the names of the recipes that come with the package."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
@@ -73,14 +76,22 @@ def read_recipe(name: str) -> tuple[Recipe, Path]:
         RecipeError: the file is missing, is not TOML, or has a key or a value that cannot be.
     """
     path = find(name)
+    return checked(read_values(path), path), path
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        RecipeError: it cannot be read, is too large, or is not TOML.
+    """
     try:
         check_size(path)
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
-    return checked(values, path), path
 
 
 def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
@@ -89,13 +100,7 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
     Raises:
         RecipeError: an unknown key, a wrong type or an impossible combination.
     """
-    try:
-        recipe = Recipe.model_validate(values)
-    except ValidationError as error:
-        problems = error.errors()
-        # A misspelt key is missing under its right name as well; the misspelling is what to tell.
-        first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-        raise RecipeError(explain(first, origin, Recipe)) from error
+    recipe = validated(values, origin, Recipe)
     try:
         check(recipe)
     except RecipeError as error:
@@ -103,7 +108,22 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
     return recipe
 
 
-def explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
+def validated(values: Mapping[str, Any], origin: Path, model: type[Validated]) -> Validated:
+    """Build what a file describes from parsed TOML.
+
+    Raises:
+        RecipeError: an unknown key or a wrong type.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors()
+        # A misspelt key is missing under its right name as well; the misspelling is what to tell.
+        first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+        raise RecipeError(_explain(first, origin, model)) from error
+
+
+def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     """Turn one pydantic error into a line with file, key, what was found and what exists."""
     key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
     found = key if error["type"] == "extra_forbidden" else f"{key} = {error['input']!r}"

@@ -43,18 +43,23 @@ class Request:
 class Bench:
     """The common ground of a study's trials."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        """Read the recipe and the data, and measure the baseline.
+    def __init__(self, request: Request, progress: Progress, base: Base, by: JudgedBy) -> None:
+        """Measure the baseline.
+
+        Args:
+            request: the study to run.
+            progress: who is told.
+            base: the recipe that every trial begins with.
+            by: the data that trials are compared on.
 
         Raises:
             PipelineError: the study, its recipe or its data cannot work.
         """
         self._request, self.study, self.progress = request, request.study, progress
         self.store = Store(request.build)
-        self.base: Base = space.base(self.study, request.file)
+        self.base, self.by = base, by
         self.beside: dict[int, Base] = dict(enumerate(space.beside(self.study, request.file), BESIDE))
         """Recipes that are shown beside the trials, by numbers that no trial has."""
-        self.by: JudgedBy = judging.choose(self.study.judge, self.base.recipe, request.file, self.base.file)
         baseline.check_timing(self.study, baseline.targets(self.study, self.base))
         self.name = f"{record.FOLDER}/{self.study.name}"
         graph, judgement, found = baseline.nodes(self.study, self.base, self.by, self.store, self.name)

@@ -27,8 +27,6 @@ from pipeline.study.parts import Parts, count
 
 VERSION = 1
 TABLE = "costs.json"
-_VOCABULARY_SIZE = 128
-"""A look-up costs the same in a table of any size."""
 _SHAPES = ((1, 1.0, 1.0), (2, 1.0, 1.0), (4, 1.0, 1.0), (2, 0.5, 1.0), (2, 1.0, 0.5), (2, 0.5, 0.25), (4, 0.25, 0.25))
 """Layers, and fractions of the heads and of the intermediate neurons."""
 _ROUNDS, _RUNS = 12, 5
@@ -164,6 +162,7 @@ def _of_shape(model: Any, depth: int, heads: float, neurons: float) -> Any:
     from torch import nn
 
     from pipeline.architectures.layers import layout_of, put
+    from pipeline.compress.prune.latency import keep_few_tokens
     from pipeline.compress.prune.removal import keep_structures
     from pipeline.compress.prune.structure import sublayers
 
@@ -174,11 +173,7 @@ def _of_shape(model: Any, depth: int, heads: float, neurons: float) -> Any:
         put(base, layout.stack, nn.ModuleList(copy.deepcopy(every[number % len(every)]) for number in range(depth)))
     # Where layers share their weights, there are more passes.
     base.config.num_hidden_layers = depth
-    table: Any = base.get_input_embeddings()
-    table = table[0] if isinstance(table, nn.Sequential) else table
-    few = nn.Embedding.from_pretrained(table.weight.detach()[:_VOCABULARY_SIZE].clone(), freeze=False)
-    put(base, next(path for path, module in base.named_modules() if module is table), few)
-    base.config.vocab_size = _VOCABULARY_SIZE
+    keep_few_tokens(base)
     parts = sublayers(base)
     kept = [
         np.arange(max(1, round(part.shape.size * (heads if part.shape.kind == "attention" else neurons))))

@@ -148,10 +148,10 @@ class _Run:
         self._since = time.monotonic()
         # First, so that a study with another space is refused before anything is measured.
         begins = space.base(request.study, request.file)
-        data = digest_of(judging.choose(self._study.judge, begins.recipe, request.file, begins.file).params)
-        self._proposer = Proposer(self._study, request.file, request.folder, begins.values, data)
+        by = judging.choose(self._study.judge, begins.recipe, request.file, begins.file)
+        self._proposer = Proposer(self._study, request.file, request.folder, begins.values, digest_of(by.params))
         self._spent: float = self._proposer.seconds
-        self._bench = Bench(request, progress)
+        self._bench = Bench(request, progress, begins, by)
         before = record.read_trials(request.folder)
         self._trials = {number: self._bench.by_this_baseline(one) for number, one in before.items()}
         self._numbers = {record.dump(one.choice): number for number, one in self._trials.items()}

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -92,8 +91,9 @@ def beside(study: Study, study_file: Path) -> list[Base]:
 def _read(named: str, study_file: Path) -> Base:
     if named.endswith(".toml") or os.sep in named:
         named = str(study_file.parent / os.path.expanduser(named))
-    recipe, file = loading.read_recipe(named)
-    return Base(tomllib.loads(file.read_text(encoding="utf-8-sig")), recipe, file)
+    file = loading.find(named)
+    values = loading.read_values(file)
+    return Base(values, loading.checked(values, file), file)
 
 
 def check(study: Study, found: Base, study_file: Path) -> None:

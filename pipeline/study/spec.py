@@ -1,16 +1,14 @@
 """What a study can say: the recipe that every trial begins with, the keys to vary, objectives, and budgets."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from pipeline.artifact import check_size
 from pipeline.errors import RecipeError, no_file
 from pipeline.recipe.fields import Fraction, Length, Names, Place, Positive, Section
-from pipeline.recipe.loading import explain
+from pipeline.recipe.loading import read_values, validated
 
 TARGET = "target"
 """The key of a space whose values are `format:scheme` instead of a recipe's values."""
@@ -205,16 +203,4 @@ def read(path: Path) -> Study:
     """
     if not path.is_file():
         raise RecipeError(f"study {path} {no_file(path)}.")
-    try:
-        check_size(path)
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error
-    except OSError as error:
-        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
-    try:
-        return Study.model_validate(values)
-    except ValidationError as error:
-        problems = error.errors()
-        first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-        raise RecipeError(explain(first, path, Study)) from error
+    return validated(read_values(path), path, Study)

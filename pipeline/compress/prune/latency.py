@@ -91,6 +91,12 @@ def _one_layer(model: Any) -> Any:
     every = layers(base)
     widest = max(range(len(every)), key=lambda number: every[number].intermediate_size)
     keep_layers(base, [widest])
+    keep_few_tokens(base)
+    return base
+
+
+def keep_few_tokens(base: Any) -> None:
+    """Leave a bare encoder the first tokens of its vocabulary: a look-up costs the same in a table of any size."""
     table = base.get_input_embeddings()
     # A factorised table is followed by its second factor.
     table = table[0] if isinstance(table, nn.Sequential) else table
@@ -98,7 +104,6 @@ def _one_layer(model: Any) -> Any:
     few = nn.Embedding.from_pretrained(table.weight.detach()[:_VOCABULARY_SIZE].clone(), freeze=False)
     put(base, next(path for path, module in base.named_modules() if module is table), few)
     base.config.vocab_size = _VOCABULARY_SIZE
-    return base
 
 
 def _with_fewer(whole: Any, number: int, size: int) -> Any:
