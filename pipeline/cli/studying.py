@@ -92,7 +92,7 @@ def recommend(
     bounds: dict[str, tuple[float, bool]] = {
         name: (value, LARGER_IS_BETTER[name]) for name in LARGER_IS_BETTER if (value := asked.get(name)) is not None
     }
-    every = recommending.known(build, given or ())
+    every = recommending.known(build, given or (), Progress(quiet=False).note)
     found = recommending.recommend([one for one, _ in every], task, bounds, host.describe().model_id)
     folder = next(folder for one, folder in every if one is found.record)
     place = (output.parent if output else Path()).resolve()

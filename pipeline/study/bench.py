@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
+from pipeline.errors import RecipeError
 from pipeline.execution.executor import Executor, Outcome, Progress
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
@@ -64,6 +65,13 @@ class Bench:
         self.name = f"{record.FOLDER}/{self.study.name}"
         graph, judgement, found = baseline.nodes(self.study, self.base, self.by, self.store, self.name)
         self.baseline: Baseline = baseline.read(self.carry_out(graph), judgement, found)
+        absent = [name for name in self.study.measures if name not in self.baseline.measures]
+        if absent:
+            target = self.baseline.record.target
+            raise RecipeError(
+                f"{request.file}: {absent[0]} is not known of {target}, so no trial can be compared by it. Take it "
+                "out of objectives and budget."
+            )
         self.bounds = selection.bounds(self.study.budget, self.baseline.measures["metric"])
 
     def carry_out(self, graph: Graph) -> Outcome:
@@ -83,6 +91,7 @@ class Bench:
             found = space.candidate(self.beside[number], {TARGET: target}, "beside")
         else:
             found = space.candidate(self.base, choice, "trial")
+            judging.refuse_learnt(self.by, found.recipe, self._request.file)
         if not trained:
             found = space.untrained(found)
         found = named(found, f"{self.name}/{number:04d}")

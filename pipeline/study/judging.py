@@ -34,6 +34,8 @@ VERSION = 1
 PARTS = "parts.npy"
 """What the metric is computed from, `(rows, k)`: two students are compared row by row."""
 _RESAMPLES = 2000
+_FEWEST_ROWS = 20
+"""Rows of a user's own file; the interval of fewer says nothing, and of one row there is no correlation."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,11 @@ def choose(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: Path | N
         columns = Columns(judge.text, judge.pair, judge.label)
         found = files.single("judge_file", task, locate(judge.file, study_file), columns)
         # Now, so that a plan tells of a column that is not there as well.
-        found.load()
+        if (count := len(found.load())) < _FEWEST_ROWS:
+            raise InputError(
+                f"{study_file}: judge.file = {judge.file!r} has {count} row{'' if count == 1 else 's'}; trials are "
+                f"told apart by {_FEWEST_ROWS} or more, better by some hundreds."
+            )
         _check_apart(found, judge.file, recipe, study_file, recipe_file)
         return JudgedBy(_sampled(found, judge.rows, "dev"), tuple(collections), length)
     found = _training_rows(judge, recipe, study_file)
@@ -157,13 +163,28 @@ def _training_rows(judge: Judge, recipe: Recipe, study_file: Path) -> Dataset:
     found = DATASETS[name]
     if (reason := found.absent("train")) is not None:
         raise InputError(f"{study_file}: judge.dataset = {name!r}: {reason}.")
-    learnt = [one.dataset for one in (recipe.train, recipe.distil) if one is not None]
-    if name in learnt or any(one is not None and one.train_file for one in (recipe.train, recipe.distil)):
-        raise RecipeError(
-            f"{study_file}: {recipe.name} trains on labelled rows, and on rows that it has learnt every trial looks "
-            "good. Give judge.file: labelled rows that neither train nor report."
-        )
+    _refuse_rows(found, recipe, study_file)
     return found
+
+
+def refuse_learnt(by: JudgedBy, recipe: Recipe, study_file: Path) -> None:
+    """Refuse a trial whose space has it learn from the very rows that trials are compared on.
+
+    Raises:
+        RecipeError: it does.
+    """
+    if by.dataset.split == "train":
+        _refuse_rows(by.dataset, recipe, study_file)
+
+
+def _refuse_rows(found: Dataset, recipe: Recipe, study_file: Path) -> None:
+    sections = [one for one in (recipe.train, recipe.distil) if one is not None]
+    texts = (recipe.distil.texts or ()) if recipe.distil is not None else ()
+    if found.name in [*(one.dataset for one in sections), *texts] or any(one.train_file for one in sections):
+        raise RecipeError(
+            f"{study_file}: {recipe.name} learns from {found.name}'s training rows or from labelled files, and on rows "
+            "that it has learnt every trial looks good. Give judge.file: labelled rows that neither train nor report."
+        )
 
 
 def _sampled(found: Dataset, rows: int, split: Split) -> Sampled:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import optuna
 
 _SECONDS, _SPEC, _BEYOND = "seconds", "spec", "beyond"
-_FIXED = ("recipe", "objectives", "space", "judge", "data")
+_FIXED = ("recipe", "objectives", "space", "judge", "data", "student")
 """What a study that goes on cannot change, besides what its recipe says."""
 
 
@@ -31,7 +31,13 @@ class Proposer:
     """Proposes choices, each once."""
 
     def __init__(
-        self, study: Study, study_file: Path, folder: Path, recipe: Mapping[str, Any], data: str | None = None
+        self,
+        study: Study,
+        study_file: Path,
+        folder: Path,
+        recipe: Mapping[str, Any],
+        data: str | None = None,
+        student: str | None = None,
     ) -> None:
         """Open the study's journal, or begin it.
 
@@ -41,6 +47,7 @@ class Proposer:
             folder: of the journal.
             recipe: the recipe that every trial begins with, as TOML has it.
             data: digest of what trials are judged on.
+            student: content digest of the checkpoint that the recipe begins with; None if a recipe makes it.
 
         Raises:
             ToolchainError: Optuna is not installed.
@@ -49,7 +56,7 @@ class Proposer:
         self._optuna, self._study, self._folder = load_optuna(), study, folder
         now = study.model_dump(mode="json", include=set(_FIXED), by_alias=False)
         now["recipe"] = [study.recipe, digest_of(recipe)]
-        now["data"] = data
+        now |= {"data": data, "student": student}
         self._proposals = _open(self._optuna, study, study_file, folder, now)
 
     @property
@@ -185,7 +192,7 @@ def _open(optuna: Any, study: Study, study_file: Path, folder: Path, now: Mappin
             load_if_exists=True,
         )
     before = found.user_attrs.get(_SPEC)
-    # A study that was begun by an earlier version lacks a digest of its data.
+    # A study that was begun by an earlier version lacks digests of its data and student.
     if before is None or before == {name: value for name, value in now.items() if name in before} != now:
         found.set_user_attr(_SPEC, dict(now))
     elif before != now:

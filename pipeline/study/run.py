@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from pipeline import atomic
 from pipeline.artifact import digest_of
+from pipeline.checkpoint.source import RECIPE, find
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, PipelineError, RecipeError
 from pipeline.execution.executor import Progress
@@ -140,6 +141,12 @@ class _Ready:
         return graph.nodes
 
 
+def _student_digest(begins: space.Base) -> str | None:
+    """Return the content digest of the checkpoint that every trial begins with; None if another recipe makes it."""
+    named = begins.recipe.student.source
+    return None if named.startswith(RECIPE) else find(begins.recipe, begins.file).digest
+
+
 class _Run:
     """The state of a study that runs."""
 
@@ -149,7 +156,14 @@ class _Run:
         # First, so that a study with another space is refused before anything is measured.
         begins = space.base(request.study, request.file)
         by = judging.choose(self._study.judge, begins.recipe, request.file, begins.file)
-        self._proposer = Proposer(self._study, request.file, request.folder, begins.values, digest_of(by.params))
+        self._proposer = Proposer(
+            self._study,
+            request.file,
+            request.folder,
+            begins.values,
+            digest_of(by.params),
+            _student_digest(begins),
+        )
         self._spent: float = self._proposer.seconds
         self._bench = Bench(request, progress, begins, by)
         before = record.read_trials(request.folder)

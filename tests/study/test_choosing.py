@@ -286,10 +286,21 @@ def test_without_a_study_for_the_task_it_says_how_to_get_one() -> None:
 
 
 def test_the_record_that_comes_with_the_package_answers(tmp_path: Path) -> None:
-    every = [one for one, _ in recommending.known(tmp_path, ())]
+    every = [one for one, _ in recommending.known(tmp_path, (), print)]
     found = recommending.recommend(every, "embedding", bounds(size_mb=9), "this machine")
     assert found.fits
     assert found.trial.measured
     assert found.trial.measured.size_mb <= 9
     assert found.trial.verdict == "passed"
     assert loading.checked(found.record.recipes[found.trial.number], tmp_path / "recipe.toml").task == "embedding"
+
+
+def test_a_damaged_record_among_others_is_left_out_and_said(tmp_path: Path) -> None:
+    place = tmp_path / records.FOLDER / "mine"
+    place.mkdir(parents=True)
+    (place / records.RECORD).write_text("{")
+    said: list[str] = []
+    assert recommending.known(tmp_path, (), said.append)
+    assert said == [f"left out: {place / records.RECORD} is no record of a study: 1 validation error for Record."]
+    with pytest.raises(ArtifactError, match="is no record of a study"):
+        recommending.known(tmp_path, (place,), said.append)

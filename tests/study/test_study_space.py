@@ -236,3 +236,18 @@ def test_without_data_it_says_what_there_could_be(tmp_path: Path, monkeypatch: p
     found = loading.checked(recipe_values(), tmp_path / "recipe.toml")
     with pytest.raises(RecipeError, match=r"stsb \(.*POCKETBERT_DATA.*judge\.file"):
         judging.choose(Judge(), found, tmp_path / "study.toml")
+
+
+def test_a_file_of_too_few_rows_judges_nothing(base: Base, tmp_path: Path) -> None:
+    (tmp_path / "judge.csv").write_text("text,pair,label\na cat,a dog,1\n")
+    with pytest.raises(InputError, match=r"judge\.csv' has 1 row; trials are told apart by 20 or more"):
+        judging.choose(Judge(file="judge.csv"), base.recipe, tmp_path / "study.toml")
+
+
+@pytest.mark.parametrize("learnt", [{"distil.dataset": "sst2"}, {"distil.texts": ["sst2"]}])
+def test_a_trial_does_not_learn_from_the_rows_that_judge_it(learnt: dict[str, Any], base: Base, tmp_path: Path) -> None:
+    by = judging.JudgedBy(judging._sampled(DATASETS["sst2"], 10, "train"), (), 32)
+    path = tmp_path / "study.toml"
+    judging.refuse_learnt(by, base.recipe, path)
+    with pytest.raises(RecipeError, match="learns from sst2's training rows"):
+        judging.refuse_learnt(by, space.candidate(base, learnt, "one").recipe, path)
