@@ -396,7 +396,7 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
     expected.checkpoints.mkdir()
     pupil, _, labels = models.load_student(expected)
     pupil.config.vocab_size += 5000
-    batcher = DistilBatches(expected, labels, (pupil.config, pupil.config), Accelerator(), told)
+    batcher = DistilBatches(expected, labels, (pupil.config, pupil.config, None), Accelerator(), told)
     assert batcher.block_format
     assert batcher.block_format.vocab_size == 1000
 
@@ -491,13 +491,13 @@ def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
     expected = masked_lesson()
     expected.checkpoints.mkdir()
     model, _, labels = models.load_student(expected)
-    batcher = DistilBatches(expected, labels, (model.config, model.config), Accelerator(), told)
+    batcher = DistilBatches(expected, labels, (model.config, model.config, None), Accelerator(), told)
     whole = batcher.pair(np.arange(6), 3).student.inputs["input_ids"]
     part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
     assert torch.equal(whole[[4, 2]], part)
     assert not torch.equal(whole, batcher.pair(np.arange(6), 4).student.inputs["input_ids"])
     reseeded = replace(expected, section=expected.section.model_copy(update={"seed": 1}))
-    other = DistilBatches(reseeded, labels, (model.config, model.config), Accelerator(), told)
+    other = DistilBatches(reseeded, labels, (model.config, model.config, None), Accelerator(), told)
     assert not torch.equal(whole, other.pair(np.arange(6), 3).student.inputs["input_ids"])
     assert set(batcher.training_rows) & set(batcher.held_out) == set()
 
@@ -836,3 +836,23 @@ def test_sources_are_found_as_students_are(folders, tmp_path):
     alone = DistilSection(losses={"masked_lm": 1.0}, head="masked_lm", texts=("a.txt",))
     assert stage.teacher_of(alone, unpruned, recipe_file) is None
     assert dataset.text_files(alone, recipe_file) == (tmp_path / "a.txt",)
+
+
+def test_texts_may_be_a_datasets_and_are_each_read_once_without_labels(tmp_path):
+    (tmp_path / "a.txt").write_text("The sea was calm.\nThe sea was calm.\n")
+    section = DistilSection(losses={"sentence_mse": 1.0}, texts=("a.txt", "sentiment"))
+    found = dataset.find_data(section, tasks.get("embedding"), None, tmp_path / "recipe.toml")
+    assert found.text_files == (tmp_path / "a.txt",)
+    assert found.text_datasets == ("sentiment",)
+    texts = dataset.unlabelled_texts(found)
+    rows = data.DATASETS["sentiment"].load("train")
+    assert texts[:2] == ["The sea was calm."] * 2, "lines of a file are taken as they are"
+    assert texts[2:] == list(dict.fromkeys(row.first for row in rows))
+    assert found.params["text_datasets"] == {"sentiment": data.DATASETS["sentiment"].digest("train")}
+    assert "text_datasets" not in DistilData((tmp_path / "a.txt",)).params, "keys of what is made stay"
+    assert all(row.label == 0 for row in dataset.training_texts(section, tasks.get("embedding"), found))
+    absent = dataset.find_data(
+        section.model_copy(update={"texts": ("questions",)}), tasks.get("embedding"), None, tmp_path
+    )
+    with pytest.raises(InputError, match="questions has no training texts"):
+        dataset.unlabelled_texts(absent)

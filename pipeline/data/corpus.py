@@ -41,7 +41,7 @@ def texts(names: Sequence[str], recipe_file: Path, key: str) -> list[Unlabelled]
         if _is_plain(name):
             unique |= dict.fromkeys(lines(plain_file(name, recipe_file, key), key))
         else:
-            rows = _rows(name, key)
+            rows = training_rows(name, key)
             unique |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
     return list(unique)
 
@@ -119,7 +119,12 @@ def _is_plain(name: str) -> bool:
     return name in PLAIN or name.endswith(".txt")
 
 
-def _rows(name: str, key: str) -> list[Labelled]:
+def training_rows(name: str, key: str) -> list[Labelled]:
+    """Return the training rows of a dataset that a recipe names among texts.
+
+    Raises:
+        InputError: it does not exist, is absent or malformed, or has no rows to train on.
+    """
     if name not in DATASETS:
         known = f"plain text: {', '.join(PLAIN)}; datasets: {', '.join(DATASETS)}"
         raise InputError(f"{key}: {name!r} is no .txt file and no dataset; {known}.")

@@ -50,6 +50,9 @@ UNPRUNED = "unpruned"
 DEFAULT_TEMPERATURE = 2.0
 
 
+DEFAULT_TEACHER_WEIGHT = 2.0
+
+
 class AugmentSection(Section):
     """More training rows: copies with some words replaced.
 
@@ -81,8 +84,9 @@ class DistilSection(LabelledUpdates):
     def _begin_with_preset(cls, values: Any) -> Any:
         """Take the settings of `preset = "distilbert"`, say, where none are given."""
         if isinstance(values, Mapping) and values.get("space") is not None and not {"preset", "losses"} & values.keys():
-            # Source: LEAF (Vujanic and Rueckstiess 2025), whose loss is the distance of the two models' vectors.
-            return {**values, "losses": {"sentence_mse": 1.0}}
+            # Source: LEAF (Vujanic and Rueckstiess 2025), whose loss is the distance of the two models' vectors. In its
+            # own space a smaller student learns similarities better than vectors (LOG.md).
+            return {**values, "losses": {"similarity" if values["space"] == "own" else "sentence_mse": 1.0}}
         if not isinstance(values, Mapping) or "preset" not in values:
             return values
         given = dict(values)
@@ -96,9 +100,13 @@ class DistilSection(LabelledUpdates):
     `student.source`."""
     losses: Weights
     """Losses and their weights; `pocketbert list` names the losses. With `space`, `sentence_mse` unless given."""
-    space: Literal["teacher"] | None = None
+    space: Literal["teacher", "own"] | None = None
     """`teacher`: the student's embeddings become the teacher's own, so that one index serves both. Where the widths
-    differ, the student gets a linear into the teacher's width. Unless given, a student's space is its own."""
+    differ, the student gets a linear into the teacher's width. `own`: it learns the mean of the unpruned checkpoint's
+    embeddings and the teacher's, which an orthogonal map turns towards them. Unless given, a student's space is its
+    own."""
+    teacher_weight: Annotated[float, Field(gt=0, le=100)] = DEFAULT_TEACHER_WEIGHT
+    """With `space = "own"`, the weight of the teacher's embeddings in that mean; the unpruned checkpoint's have 1."""
     alpha: Fraction = 0.0
     """Weight of the loss on labels; the losses of distillation get 1 − alpha. 0 needs no labels."""
     temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE
@@ -111,8 +119,9 @@ class DistilSection(LabelledUpdates):
     relation_heads: Natural | None = None
     """Number of heads into which `relations` splits both models; the teacher's number of heads unless given."""
     texts: Names | None = None
-    """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, instead of
-    the dataset's training texts; one text a line."""
+    """Text without labels, instead of the dataset's training rows: files, one text a line, relative to the recipe;
+    `wikitext2` or `war-and-peace` of the data folder; or datasets, whose training texts are taken, those of a pair
+    apart."""
     augment: AugmentSection | None = None
     """More rows to train on: copies with some words replaced."""
 

@@ -96,6 +96,17 @@ def _accelerator(plan: RunPlan) -> Accelerator:
     return accelerator
 
 
+def _attention(accelerator: Accelerator) -> contextlib.AbstractContextManager[None]:
+    """Return what chooses the attention of a forward and its backward pass.
+
+    On a CPU the fused attention's backward pass in bf16 takes two to seven times as long as plain products (LOG.md).
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    slow = accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16"
+    return sdpa_kernel(SDPBackend.MATH) if slow else contextlib.nullcontext()
+
+
 def run(
     objective: Objective, plan: RunPlan, accelerator: Accelerator, tell: Tell, zeros: FixedZeros | None = None
 ) -> FinishedRun:
@@ -230,9 +241,10 @@ class _Run:
             present = 1.0 if len(batch) else 0.0
             waits = number != used[-1]
             with self.accelerator.no_sync(self.wrapped) if waits else contextlib.nullcontext():
-                sums = self.objective.losses(
-                    self.wrapped, batch if len(batch) else rows[:1], step, self.accelerator.device
-                )
+                with _attention(self.accelerator):
+                    sums = self.objective.losses(
+                        self.wrapped, batch if len(batch) else rows[:1], step, self.accelerator.device
+                    )
                 means = [sums[name] * (present / items[name]) for name in weights]
                 loss = torch.stack([mean * weight for mean, weight in zip(means, weights.values(), strict=True)]).sum()
                 # The gradients of the processes are averaged, and have to be summed.

@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("settings", type=Path, help="TOML with the keys of a recipe's [distil]")
     parser.add_argument("--student", type=Path, required=True, help="folder of the checkpoint to begin with")
     parser.add_argument("--teacher", type=Path, help="folder of the teacher, if a loss needs one")
+    parser.add_argument("--own", type=Path, help="folder of the checkpoint before compression, for space = 'own'")
     parser.add_argument("--task", required=True, help="a task's name, such as embedding")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
     return launch.exit_code_of(partial(_distil, parser.parse_args()))
@@ -50,7 +51,7 @@ def _distil(arguments: argparse.Namespace) -> None:
     teacher: Path | None = arguments.teacher
     unpruned = inspect_folder(teacher, origin=teacher.name, licence=None) if teacher else None
     data = find_data(section, tasks.get(arguments.task), unpruned, arguments.settings)
-    job = stage.job(arguments.student, teacher, arguments.task, section, data, checkpoints)
+    job = stage.job(arguments.student, teacher, arguments.task, section, data, checkpoints, arguments.own)
     model, record = stage.distil(job, launch.print_progress)
     launch.publish(
         arguments.out,

@@ -78,7 +78,7 @@ class DistilBatches:
         self,
         job: DistilJob,
         labels: Sequence[str],
-        configs: tuple[Any, Any],
+        configs: tuple[Any, Any, Any],
         accelerator: Accelerator,
         tell: Callable[[str, float], None],
     ) -> None:
@@ -87,7 +87,7 @@ class DistilBatches:
         Args:
             job: the distillation.
             labels: labels in the order of the head's outputs.
-            configs: the student's and the teacher's; None without a teacher.
+            configs: the student's, the teacher's, and that of the checkpoint before compression; None without one.
             accelerator: knows the processes.
             tell: called with a message and the fraction that is done.
         """
@@ -97,16 +97,20 @@ class DistilBatches:
         self.student = ModelInputs.of(job.source, configs[0], max_length)
         teacher = None if configs[1] is None else job.teacher
         self.teacher = ModelInputs.of(teacher, configs[1], max_length) if teacher else None
+        self.own = None if configs[2] is None or job.own is None else ModelInputs.of(job.own, configs[2], max_length)
         self._segments = "sentence_order" in job.section.losses
         self.block_format = self._block_format() if job.masked_lm else None
         self.augmented_rows = 0
         if accelerator.is_main_process:
             self._write(accelerator.device, tell)
         accelerator.wait_for_everyone()
-        for number, inputs in enumerate(self._encodings()):
+        read = self._encodings()
+        for number, inputs in enumerate(read):
             inputs.examples = examples.read(self._path(number))
-        if self.teacher and len(self._encodings()) == 1:
-            self.teacher.examples = self.student.examples
+        for other in (self.teacher, self.own):
+            if other is not None and other.examples is None:
+                alike = (one for one in read if same_encoding(one.encoder, other.encoder))
+                other.examples = next(alike, self.student).examples
         lengths = examples.lengths(self.student.examples)
         everything = np.arange(len(lengths)), lengths[:0]
         self.training_rows, self.held_out = masked_lm.split_blocks(len(lengths)) if job.masked_lm else everything
@@ -120,10 +124,13 @@ class DistilBatches:
         return masked_lm.BlockFormat.of(tokenizer, mask_token_id, tokenizer.get_vocab_size())
 
     def _encodings(self) -> list[ModelInputs]:
-        """Return the models for which the rows are encoded: one if both read alike."""
-        if self.teacher is None or self._job.masked_lm or same_encoding(self.student.encoder, self.teacher.encoder):
-            return [self.student]
-        return [self.student, self.teacher]
+        """Return the models for which the rows are encoded: one of those that read alike."""
+        found = [self.student]
+        for other in (self.teacher, self.own):
+            if other is not None and not self._job.masked_lm:
+                alike = any(same_encoding(one.encoder, other.encoder) for one in found)
+                found += [] if alike else [other]
+        return found
 
     def _path(self, number: int) -> Path:
         return self._job.checkpoints / f"rows-{number}.arrow"
@@ -143,7 +150,7 @@ class DistilBatches:
             encoded = self._encoded(texts)
         if len(encoded) > 1 and self.teacher is not None and checks.token_losses(section, task):
             # Encoded once more, since millions of rows need not fit into memory.
-            both = zip(*self._encoded(texts), strict=True)
+            both = zip(*self._encoded(texts)[:2], strict=True)
             dataset.check_same_tokens(self.student.encoder, self.teacher.encoder, both)
         for number, one in enumerate(encoded):
             examples.write(one, self._path(number), task.output_kind)

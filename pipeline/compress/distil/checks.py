@@ -21,7 +21,14 @@ from pipeline.text import tokenizers
 from pipeline.train.checks import check_precision, class_of, has_head, has_masked_lm_head
 
 
-def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, data: DistilData) -> None:
+def check(
+    section: DistilSection,
+    source: Source,
+    task: Task,
+    teacher: Source | None,
+    data: DistilData,
+    own: Source | None = None,
+) -> None:
     """Refuse a distillation that cannot succeed.
 
     Args:
@@ -30,6 +37,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         task: decides the head and the metric.
         teacher: None if no loss needs one.
         data: what the student is trained on.
+        own: the checkpoint before compression, for `space = "own"`.
 
     Raises:
         RecipeError: losses and data do not fit each other or a checkpoint; `check_models` tells whether shapes do.
@@ -40,12 +48,14 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
     _check_kinds(section, source, teacher)
     _check_losses(section, task)
     dataset.check_data(section, task, data)
-    lines = dataset.plain_lines(data.text_files)
+    lines = dataset.unlabelled_texts(data)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
-    if section.head == "masked_lm" and data.text_files:
+    if section.head == "masked_lm" and data.has_texts:
         check_enough_text(tokenizers.load_tokenizer(source.folder), lines, length=section.max_length)
     if teacher is None and needs_teacher(section):
         raise RecipeError("distil.losses compare with a teacher, and there is none. Name one in distil.teacher.")
+    if section.space == "own":
+        _check_own(section, teacher, own)
     if teacher is not None:
         _check_tokens(section, task, source, teacher)
         _check_heads(section, task, source, teacher)
@@ -129,7 +139,7 @@ def _check_losses(section: DistilSection, task: Task) -> None:
         raise RecipeError(
             f"distil.temperature = {section.temperature:g} is for losses.soft_targets, which is not in distil.losses."
         )
-    if section.space is not None and not any(name in section.losses for name in OF_VECTORS):
+    if section.space == "teacher" and not any(name in section.losses for name in OF_VECTORS):
         raise RecipeError(
             "distil.space = 'teacher' is for embeddings that become the teacher's, and none of distil.losses compares "
             f"them number by number; those that do: {', '.join(OF_VECTORS)}."
@@ -162,6 +172,25 @@ def token_losses(section: DistilSection, task: Task) -> list[str]:
 def _vocabulary(source: Source) -> dict[str, int]:
     vocabulary: dict[str, int] = tokenizers.load_tokenizer(source.folder).get_vocab()
     return vocabulary
+
+
+def _check_own(section: DistilSection, teacher: Source | None, own: Source | None) -> None:
+    """Refuse `space = "own"` where there are no two sets of embeddings, or a loss that asks for more than those."""
+    if own is None:
+        raise RecipeError(
+            "distil.space = 'own' needs the checkpoint before compression, and there is none. Name its folder by --own."
+        )
+    if teacher is not None and teacher.digest == own.digest:
+        raise RecipeError(
+            f"distil.space = 'own' learns from {own.origin} and from a better teacher, and distil.teacher is the same "
+            "checkpoint. Name another, or leave space out."
+        )
+    others = [name for name in section.losses if LOSSES[name].outputs != ("sentence",)]
+    if others:
+        raise RecipeError(
+            f"distil.space = 'own' makes targets for embeddings, and not for distil.losses.{others[0]}. Leave one of "
+            "them out."
+        )
 
 
 def _check_tokens(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
@@ -285,7 +314,7 @@ def check_models(section: DistilSection, student: Any, teacher: Any) -> tuple[in
             )
     widths = [sentence.settings(one).width(sentence.hidden_size(one.config)) for one in (student, teacher)]
     for name in OF_VECTORS:
-        if name in section.losses and widths[0] != widths[1]:
+        if name in section.losses and widths[0] != widths[1] and section.space != "own":
             raise RecipeError(
                 f"distil.losses.{name} needs embeddings of one width; the student's have {widths[0]} numbers and the "
                 f"teacher's {widths[1]}. Set distil.space = 'teacher', or use losses.similarity."

@@ -39,6 +39,8 @@ class DistilData:
 
     text_files: tuple[Path, ...] = ()
     """Plain text."""
+    text_datasets: tuple[str, ...] = ()
+    """Datasets whose training texts are read as plain text, without labels."""
     dataset: Dataset | None = None
     """Gives the rows to train on if there is no plain text, and the metric."""
     augmenter: Source | None = None
@@ -47,21 +49,31 @@ class DistilData:
     """Queries and documents of `verify.retrieval`, which are left out of what is trained on."""
 
     @property
+    def has_texts(self) -> bool:
+        """Whether the student is trained on text without labels, and not on the dataset's rows."""
+        return bool(self.text_files or self.text_datasets)
+
+    @property
     def params(self) -> dict[str, Any]:
         """The parameters of the key: digests of the texts, the labelled dataset and the augmenter."""
         dataset = self.dataset
         judged = {"judged": digest_of(sorted(self.judged))} if self.judged else {}
-        return judged | {
-            "texts": [sha256_file(path) for path in self.text_files],
-            "dataset": dataset
-            and {
-                "name": dataset.name,
-                "names": dataset.names,
-                "train": dataset.digest("train"),
-                "dev": dataset.digest(),
-            },
-            "augmenter": self.augmenter and self.augmenter.digest,
-        }
+        others = {name: DATASETS[name].digest("train") for name in self.text_datasets}
+        return (
+            judged
+            | ({"text_datasets": others} if others else {})
+            | {
+                "texts": [sha256_file(path) for path in self.text_files],
+                "dataset": dataset
+                and {
+                    "name": dataset.name,
+                    "names": dataset.names,
+                    "train": dataset.digest("train"),
+                    "dev": dataset.digest(),
+                },
+                "augmenter": self.augmenter and self.augmenter.digest,
+            }
+        )
 
 
 # --- find the data ---------------------------------------------------------------------------------------------------
@@ -90,12 +102,18 @@ def find_data(
     """
     check_named(section, task)
     model = _augmenter(section.augment, unpruned, recipe_file, made) if section.augment else None
-    return DistilData(text_files(section, recipe_file), _dataset(section, task, recipe_file), model)
+    others = tuple(name for name in section.texts or () if _is_dataset(name))
+    return DistilData(text_files(section, recipe_file), others, _dataset(section, task, recipe_file), model)
 
 
 def text_files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
     """Return the files of plain text."""
-    return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
+    named = [name for name in section.texts or () if not _is_dataset(name)]
+    return tuple(corpus.plain_file(name, recipe_file, "texts") for name in named)
+
+
+def _is_dataset(name: str) -> bool:
+    return name in DATASETS and name not in corpus.PLAIN
 
 
 def _augmenter(
@@ -165,6 +183,21 @@ def plain_lines(paths: Sequence[Path]) -> list[str]:
     return [line.strip() for path in paths for line in corpus.lines(path, "texts")]
 
 
+def unlabelled_texts(data: DistilData) -> list[str]:
+    """Return the lines of a distillation's plain text, and the texts of its `text_datasets`, each of these once.
+
+    Raises:
+        InputError: a file or dataset is absent, malformed, or has no text.
+    """
+    rows = [row for name in data.text_datasets for row in corpus.training_rows(name, "distil.texts")]
+    return plain_lines(data.text_files) + _singles(rows)
+
+
+def _singles(rows: Iterable[Labelled]) -> list[str]:
+    """Return each text once, those of a pair apart."""
+    return list(dict.fromkeys(text for row in rows for text in (row.first, row.second) if text))
+
+
 def has_task_labels(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
     """Return whether a dataset has labels of the task."""
     return dataset is not None and (section.dataset is None or dataset.name in task.datasets)
@@ -181,7 +214,7 @@ def check_data(section: DistilSection, task: Task, data: DistilData) -> None:
     if section.alpha > 0:
         _check_alpha(section, task, data.dataset)
     if data.dataset is not None:
-        _check_rows(section, task, data.dataset, trained_on=not data.text_files)
+        _check_rows(section, task, data.dataset, trained_on=not data.has_texts)
     if section.augment is not None and data.augmenter is not None:
         _check_augment(section.augment, section, task, data.augmenter)
 
@@ -259,13 +292,12 @@ def training_texts(section: DistilSection, task: Task, data: DistilData) -> list
 
     Embeddings and masked tokens are of single texts, so each text of a pair is a row of its own there, once.
     """
-    if data.text_files or data.dataset is None:
-        rows = [Labelled(line, None) for line in plain_lines(data.text_files)]
+    if data.has_texts or data.dataset is None:
+        rows = [Labelled(text, None) for text in unlabelled_texts(data)]
     else:
         rows = data.dataset.load("train")
         if task.output_kind == "embedding" or section.head == "masked_lm":
-            singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
-            rows = [Labelled(text, None) for text in singles]
+            rows = [Labelled(text, None) for text in _singles(rows)]
     if data.judged:
         rows = [row for row in rows if data.judged.isdisjoint((row.first, row.second))]
     return sample(rows, section.max_rows, seed=section.seed)

@@ -46,6 +46,10 @@ class DistilJob:
     """Folder for outputs of teachers and candidates of augmentation; runs may share it."""
     only_head: bool = False
     """Whether only the head is trained and the encoder is frozen."""
+    own: Path | None = None
+    """The checkpoint whose embeddings are a part of what the student learns, with `space = "own"`."""
+    own_digest: str = ""
+    """Content digest of its files."""
 
     @property
     def task(self) -> Task:
@@ -96,7 +100,7 @@ def begin_student(
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
     spec = LoadSpec(checkpoint, task.auto_class, keeps_head, section.seed, labels, config, options)
     model, new = load_model(spec)
-    if section.space is not None and teacher is not None:
+    if section.space == "teacher" and teacher is not None:
         new = sorted([*new, *_put_linear(model, teacher)])
     return model, new, labels
 
@@ -148,6 +152,12 @@ def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) 
         if patch := architectures.get(model.config.model_type).training_patch:
             patch(model)
     return model.eval().requires_grad_(False)
+
+
+def load_own(job: DistilJob) -> Any:
+    """Load the checkpoint whose embeddings the student learns beside its teacher's."""
+    assert job.own
+    return load_teacher(job.own, job.task, job.section)
 
 
 def load_masked_lm(checkpoint: Path | Source, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:

@@ -10,8 +10,8 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline.compress.distil import checks, masked_lm, models, outputs
-from pipeline.compress.distil.batches import DistilBatches, PairedBatch
+from pipeline.compress.distil import blending, checks, masked_lm, models, outputs
+from pipeline.compress.distil.batches import DistilBatches, ModelInputs, PairedBatch
 from pipeline.compress.distil.dataset import has_task_labels
 from pipeline.compress.distil.losses import DistillationLosses, LossContext
 from pipeline.compress.distil.models import DistilJob
@@ -79,17 +79,21 @@ class DistilObjective:
         if job.teacher and checks.needs_teacher(job.section):
             teacher = models.load_teacher(job.teacher, job.task, job.section)
             self.teacher_layers = checks.check_models(job.section, student, teacher)
-        configs = (student.config, None if teacher is None else teacher.config)
+        own = models.load_own(job) if job.own else None
+        configs = (student.config, getattr(teacher, "config", None), getattr(own, "config", None))
         self.batches = DistilBatches(job, self.labels, configs, accelerator, tell)
         self.lengths = self.batches.lengths
         losses = DistillationLosses(job.section, job.task.output_kind, self.teacher_layers)
-        losses.add_projections(*(None if one is None else int(one.hidden_size) for one in configs))
+        losses.add_projections(*(None if one is None else int(one.hidden_size) for one in configs[:2]))
         self.model = StudentWithLosses(job, student, losses).to(accelerator.device)
         self.dev = self._dev_set()
         self._teacher = self._observe(teacher)
         self._cache: Any = None
+        self._targets: NDArray[np.float32] | None = None
         self._check_masked_lm_head()
         self._fill_cache(tell)
+        if own is not None:
+            self._blend(self._observe(own), tell)
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -97,6 +101,11 @@ class DistilObjective:
         alpha = self.section.alpha
         soft = {name: (1 - alpha) * weight for name, weight in self.section.losses.items()}
         return soft | {HARD_LABELS: alpha} if alpha > 0 else soft
+
+    @property
+    def _precision(self) -> str | None:
+        """In what teachers run; None for single precision."""
+        return None if self.section.precision == "no" else self.section.precision
 
     @property
     def cached(self) -> bool:
@@ -147,23 +156,50 @@ class DistilObjective:
     def _fill_cache(self, tell: Callable[[str, float], None]) -> None:
         """Compute the teacher's outputs once if they can be cached; the first process does it for all."""
         names = outputs.cached_names(self.section, self.job.task)
-        inputs = self.batches.teacher
-        if self._teacher is None or inputs is None or not names:
+        if self._teacher is None or self.batches.teacher is None or not names:
             return
-        first = self._run_teacher(np.arange(1))
+        self._cache = self._cached(self._teacher, self.batches.teacher, self.job.teacher_digest, names, tell)
+
+    def _cached(
+        self,
+        model: ObservedModel,
+        inputs: ModelInputs,
+        digest: str,
+        names: tuple[str, ...],
+        tell: Callable[[str, float], None],
+    ) -> Any:
+        """Return a model's outputs for all rows, which are computed if they are not there; None if they do not fit."""
+
+        def run(rows: NDArray[np.int64]) -> ModelOutputs:
+            with torch.no_grad(), self._accelerator.autocast():
+                return model.run(inputs.batch(rows, per_token=False).to(self._accelerator.device).inputs)
+
+        first = run(np.arange(1))
         width = sum(int(getattr(first, name).shape[-1]) for name in names)
         if not outputs.fits_cache(len(inputs.examples), width):
-            return
-        folder = self.job.cache / f"teacher-{outputs.cache_key(self.job.teacher_digest, inputs.examples, names)}"
+            return None
+        folder = self.job.cache / f"teacher-{outputs.cache_key(digest, inputs.examples, names, self._precision)}"
         if self._accelerator.is_main_process:
-            outputs.write_cache(folder, examples.lengths(inputs.examples), names, self._run_teacher, tell)
+            outputs.write_cache(folder, examples.lengths(inputs.examples), names, run, tell)
         self._accelerator.wait_for_everyone()
-        self._cache = outputs.read_cache(folder)
+        return outputs.read_cache(folder)
 
-    def _run_teacher(self, rows: NDArray[np.int64]) -> ModelOutputs:
-        assert self._teacher is not None
-        with torch.no_grad():
-            return self._teacher.run(self.batches.pair(rows, 0).to(self._accelerator.device).teacher)
+    def _blend(self, own: ObservedModel | None, tell: Callable[[str, float], None]) -> None:
+        """Make the targets of `space = "own"` of both models' embeddings.
+
+        Raises:
+            RecipeError: they do not fit into the cache, and hence not into memory.
+        """
+        assert own is not None
+        assert self.batches.own is not None
+        mine = self._cached(own, self.batches.own, self.job.own_digest, ("sentence",), tell)
+        if mine is None or self._cache is None:
+            raise RecipeError(
+                f"distil.space = 'own' keeps the embeddings of all texts in memory, and {len(self.lengths)} texts are "
+                "too many. Set distil.max_rows."
+            )
+        vectors, theirs = (np.asarray(cache[:]["sentence"], np.float32) for cache in (mine, self._cache))
+        self._targets = blending.blend(vectors, theirs, self.section.teacher_weight)
 
     # --- what the loop calls -----------------------------------------------------------------------------------------
 
@@ -188,6 +224,8 @@ class DistilObjective:
         return sums
 
     def _teacher_outputs(self, rows: NDArray[np.int64], pair: PairedBatch, device: torch.device) -> ModelOutputs:
+        if self._targets is not None:
+            return ModelOutputs(sentence=torch.from_numpy(self._targets[rows]).to(device))
         if self._cache is not None:
             return outputs.cached_outputs(self._cache, rows, device)
         if self._teacher is None:

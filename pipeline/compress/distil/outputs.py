@@ -166,14 +166,14 @@ def fits_cache(rows: int, width: int) -> bool:
     return rows * width * 4 <= _MOST_BYTES
 
 
-def cache_key(teacher_digest: str, examples: Any, names: tuple[str, ...]) -> str:
-    """Return the key of the teacher's cached outputs: a digest of teacher, input rows and names of the outputs."""
+def cache_key(teacher_digest: str, examples: Any, names: tuple[str, ...], precision: str | None = None) -> str:
+    """Return the key of the teacher's cached outputs: of teacher, input rows, outputs, and a precision below single."""
     digest = hashlib.sha256()
     for column in ("ids", "types"):
         values = examples.data.column(column).combine_chunks()
         for part in (values.flatten(), values.value_lengths()):
             digest.update(np.ascontiguousarray(part.to_numpy()).tobytes())
-    return digest_of([teacher_digest, digest.hexdigest(), names])
+    return digest_of([teacher_digest, digest.hexdigest(), names, *([precision] if precision else [])])
 
 
 def write_cache(

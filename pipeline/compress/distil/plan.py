@@ -101,7 +101,7 @@ def _check_distil(context: Context, source: Source) -> None:
             "student's before. Distil first, and trim in a recipe of its own."
         )
     teacher, data = _teacher(context, section), _data(context, section)
-    checks.check(section, source, task, teacher, data)
+    checks.check(section, source, task, teacher, data, context.unpruned if section.space == "own" else None)
     if teacher is not None and checks.token_losses(section, task):
         _check_trimmed(context, section, source, teacher, data)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
@@ -161,7 +161,9 @@ def _distil(context: Context) -> Work:
         others["teacher"] = None if section.teacher == UNPRUNED else section.teacher
     if section.augment and data.augmenter:
         others["augmenter"] = None if section.augment.model == UNPRUNED else section.augment.model
-    folders = [Input(name) if name in others else None for name in ("teacher", "augmenter")]
+    if section.space == "own":
+        others["own"] = None
+    folders = [Input(name) if name in others else None for name in ("teacher", "augmenter", "own")]
     arguments = (SOURCE, *folders, task.name, section, known, Scratch())
     params = distil.order_params(section, task.name, known)
     return Work(distil.VERSION, params, distil.DISTRIBUTIONS, _make_distil, arguments, 900, others, trains=True)
@@ -171,6 +173,7 @@ def _make_distil(
     source: Path,
     teacher: Path | None,
     augmenter: Path | None,
+    own: Path | None,
     task_name: str,
     section: DistilSection,
     known: DistilData,
@@ -180,7 +183,7 @@ def _make_distil(
     """Distil, as a node does it; see `distil.make`."""
     if augmenter:
         known = replace(known, augmenter=inspect_folder(augmenter, origin=augmenter.name, licence=None))
-    return distil.make(source, teacher, task_name, section, known, scratch, out)
+    return distil.make(source, teacher, task_name, section, known, scratch, out, own)
 
 
 def _try_distil(context: Context, source: Source) -> Source:

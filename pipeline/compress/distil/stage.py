@@ -100,6 +100,9 @@ def order_params(section: DistilSection | HeadSection, task_name: str, data: Dis
     """Return the parameters of the key, besides the student and the teacher: task, settings and data."""
     settings = section.model_dump(mode="json", exclude=_NOT_IN_KEY)
     versions = loss_versions(section.losses) if isinstance(section, DistilSection) else {}
+    if isinstance(section, DistilSection) and section.space != "own":
+        # What was made before there was such a space keeps its key.
+        del settings["teacher_weight"]
     return {"task": task_name, "settings": settings, **data.params} | ({"losses": versions} if versions else {})
 
 
@@ -111,6 +114,7 @@ def make(
     data: DistilData,
     checkpoints: Path,
     out: Path,
+    own: Path | None = None,
 ) -> dict[str, Any]:
     """Distil, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
 
@@ -122,6 +126,7 @@ def make(
         data: what the student is trained on.
         checkpoints: folder for the checkpoints of an interrupted run and for the teacher's outputs.
         out: the artifact's directory.
+        own: the checkpoint before compression, for `space = "own"`.
 
     Returns:
         The dev metric before and after, the losses, and the time it took.
@@ -131,7 +136,7 @@ def make(
         InputError: texts or labels are absent or malformed, or the loss is not finite.
         StudentError: a checkpoint does not load, or the teacher does not fit.
     """
-    return _make(job(source, teacher, task_name, section, data, checkpoints), out)
+    return _make(job(source, teacher, task_name, section, data, checkpoints, own), out)
 
 
 def job(
@@ -141,6 +146,7 @@ def job(
     section: DistilSection,
     data: DistilData,
     checkpoints: Path,
+    own: Path | None = None,
 ) -> "DistilJob":
     """Return the job of a distillation after its checks; see `make`."""
     from pipeline.compress.distil.models import DistilJob, read_folder
@@ -148,12 +154,24 @@ def job(
     both = [read_folder(one) for one in (source, teacher) if one]
     if data.augmenter:
         data = replace(data, augmenter=read_folder(data.augmenter.folder))
-    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, data)
+    before = read_folder(own) if own else None
+    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, data, before)
     params = order_params(section, task_name, data)
     digests = [one.digest for one in both]
-    key = digest_of([VERSION, params, digests])
-    teacher_digest = digests[-1] if teacher else ""
-    return DistilJob(key, source, teacher, teacher_digest, task_name, section, data, checkpoints, checkpoints)
+    key = digest_of([VERSION, params, digests, *([before.digest] if before else [])])
+    return DistilJob(
+        key,
+        source,
+        teacher,
+        digests[-1] if teacher else "",
+        task_name,
+        section,
+        data,
+        checkpoints,
+        checkpoints,
+        own=own,
+        own_digest=before.digest if before else "",
+    )
 
 
 def make_head(
@@ -212,7 +230,7 @@ def _claim_space(model: Any, job: "DistilJob") -> dict[str, Any]:
 
     if job.teacher is None:
         return {}
-    if job.section.space is not None:
+    if job.section.space == "teacher":
         return embedding.claim_space(model, embedding.space_of(job.teacher), *own_and_taught(model, job))
     said = declared_space(read_json(job.source / "config.json"))
     if said is not None and said != embedding.space_of(job.teacher):

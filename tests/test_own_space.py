@@ -1,0 +1,110 @@
+"""`space = "own"`: a student learns the mean of its checkpoint's embeddings and a better teacher's, turned to them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_space import TASK, TEXTS, Students, found, old
+
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.compress.distil import blending, checks
+from pipeline.compress.distil import stage as distil
+from pipeline.compress.distil.dataset import DistilData
+from pipeline.compress.space import embedding, fitting
+from pipeline.compress.start import stage as starts
+from pipeline.errors import RecipeError
+from pipeline.recipe.compression import DistilSection, StartSection
+
+__all__ = ["old"]
+
+
+def units(rows: int, width: int, seed: int) -> NDArray[np.float64]:
+    return fitting.unit(np.random.default_rng(seed).normal(size=(rows, width)))
+
+
+def embedded(folder: Path, texts: list[str]) -> NDArray[np.float64]:
+    return embedding.vectors(load_checkpoint(folder, TASK), folder, texts, 24, "a test", prompt="")
+
+
+def test_a_turned_copy_of_the_own_vectors_adds_nothing_and_a_teachers_cosines_come_in() -> None:
+    own = units(400, 8, 0)
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))
+    assert (blending.blend(own, own @ turn, 1.0) * own).sum(1).min() > 0.99
+    other = units(400, 8, 2)
+    near, far = blending.blend(own, other, 0.01), blending.blend(own, other, 100.0)
+    assert (near * own).sum(1).min() > 0.99
+    theirs = fitting.unit(other - other.mean(0) / 2)
+    assert np.abs(far @ far.T - theirs @ theirs.T).max() < 0.05, "the map leaves the teacher's cosines"
+
+
+@pytest.mark.parametrize("width", [4, 12])
+def test_the_targets_have_the_own_width_whatever_the_teachers(width: int) -> None:
+    targets = blending.blend(units(50, 8, 0), units(50, width, 1), 2.0)
+    assert targets.shape == (50, 8)
+    assert np.abs(np.linalg.norm(targets, axis=1) - 1).max() < 1e-5
+
+
+def section_of(**values: Any) -> DistilSection:
+    given = {"texts": ["lines.txt"], "max_length": 24, "batch_size": 16, "learning_rate": 1e-3, "dropout": 0.0}
+    return DistilSection.model_validate({"space": "own", "teacher": "t", "steps": 30} | given | values)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_smaller_student_comes_near_the_targets_and_a_resumed_one_to_the_same_weights(
+    tiny_student: Students, old: Path, tmp_path: Path
+) -> None:
+    own, teacher, small = tiny_student(), tmp_path / "teacher", tmp_path / "small"
+    for folder, start in ((teacher, StartSection(kind="width", hidden_size=32)), (small, StartSection(kind="layers"))):
+        folder.mkdir()
+        starts.make(old if folder == teacher else own, start, folder)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(text for text in TEXTS if text.isascii()), encoding="utf-8")
+    out = tmp_path / "out"
+    out.mkdir()
+    kept, data = tmp_path / "kept", DistilData((lines,))
+    metrics = distil.make(small, teacher, "embedding", section_of(), data, kept, out, own)
+    assert metrics["final_loss"] < metrics["first_loss"]
+    texts = lines.read_text(encoding="utf-8").splitlines()
+    targets = blending.blend(embedded(own, texts), embedded(teacher, texts), 2.0)
+
+    def error(folder: Path) -> float:
+        vectors = embedded(folder, texts)
+        return float(np.square(vectors @ vectors.T - targets @ targets.T).mean())
+
+    assert error(out) < error(small) / 2, "its similarities are nearer to those of the targets"
+    assert "pocketbert_space" not in json.loads((out / "config.json").read_text()), "it is neither model's space"
+    settings = json.loads((out / distil.RECORD_FILE).read_text())["settings"]
+    assert (settings["space"], settings["teacher_weight"]) == ("own", 2.0)
+    first = distil.job(small, teacher, "embedding", section_of(), data, kept, own)
+    other = distil.job(small, teacher, "embedding", section_of(), data, kept, old)
+    assert first.key != other.key
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"losses": {"sentence_mse": 1.0, "hidden": 1.0}}, r"not for distil\.losses\.hidden"),
+        ({"losses": {"prediction": 1.0}}, "does not fit task embedding"),
+    ],
+)
+def test_what_has_no_targets_is_refused(values: dict[str, Any], words: str, tiny_student: Students, old: Path) -> None:
+    own, teacher = found(tiny_student()), found(old)
+    with pytest.raises(RecipeError, match=words):
+        checks.check(section_of(**values), own, TASK, teacher, DistilData(), own)
+
+
+def test_its_own_checkpoint_is_no_better_teacher(tiny_student: Students) -> None:
+    own = found(tiny_student())
+    with pytest.raises(RecipeError, match=r"distil\.teacher is the same checkpoint"):
+        checks.check(section_of(), own, TASK, own, DistilData(), own)
+    with pytest.raises(RecipeError, match="Name its folder by --own"):
+        checks.check(section_of(), own, TASK, own, DistilData())
+
+
+def test_keys_of_what_was_distilled_before_there_was_such_a_space_stay() -> None:
+    plain = section_of(space=None, losses={"sentence_mse": 1.0})
+    assert "teacher_weight" not in distil.order_params(plain, "embedding", DistilData())["settings"]
+    assert distil.order_params(section_of(), "embedding", DistilData())["settings"]["teacher_weight"] == 2.0
