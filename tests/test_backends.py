@@ -324,10 +324,13 @@ class TestRealStudent:
         assert measures.cosine(truth(made, rows), found).min() >= worst_cosine
 
 
-def test_bundled_student_is_the_pinned_one() -> None:
-    row = student.BUNDLED["all-MiniLM-L6-v2"]
-    with (bundled_folder() / "model.safetensors").open("rb") as handle:
+@pytest.mark.parametrize("name", student.BUNDLED)
+def test_bundled_students_are_the_pinned_ones(name: str, tmp_path: Path) -> None:
+    row, found = student.BUNDLED[name], student.at(f"bundled:{name}", tmp_path / "recipe.toml")
+    with (found.folder / "model.safetensors").open("rb") as handle:
         assert hashlib.file_digest(handle, "sha256").hexdigest() == row.weights_sha256
+    assert (found.origin, found.licence) == (row.origin, "Apache-2.0")
+    assert {file for file in found.files if file != "README.md"} == set(row.files)
 
 
 def test_golden_rows_travel_with_the_file_and_hold(tiny_file: TinyFile) -> None:

@@ -51,7 +51,8 @@ _DECISIONS: Mapping[OutputKind, str] = {
 class Bundled:
     """A student that comes inside a Python package, identified by the sha256 of every file that is taken."""
 
-    distribution: str
+    distribution: str | None
+    """The package; None for this one."""
     folder: str
     """Folder of the checkpoint inside the package."""
     files: Mapping[str, str]
@@ -195,13 +196,16 @@ def _bundled(name: str) -> tuple[Path, str, str | None]:
     folders = []
     if "POCKETBERT_STUDENTS" in os.environ:
         folders.append(Path(os.environ["POCKETBERT_STUDENTS"]) / name)
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        folders.append(Path(str(importlib.metadata.distribution(row.distribution).locate_file(row.folder))))
+    if row.distribution is None:
+        folders.append(Path(__file__).parents[1] / row.folder)
+    else:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            folders.append(Path(str(importlib.metadata.distribution(row.distribution).locate_file(row.folder))))
     folder = next((folder for folder in folders if (folder / WEIGHTS).is_file()), None)
     if folder is None:
         looked = ", ".join(map(str, folders)) or "no package"
         raise StudentError(
-            f"bundled student {name} was not found ({looked}). Install {row.distribution} with pip, "
+            f"bundled student {name} was not found ({looked}). Install {row.distribution or 'pocketbert'} with pip, "
             f"or set POCKETBERT_STUDENTS to a folder that holds {name}/ from {row.origin}."
         )
     for file, pinned in sorted(row.files.items(), key=lambda one: one[0] != WEIGHTS):

@@ -5,8 +5,7 @@ parts follow by least squares without negative numbers. The table is made once a
 """
 
 import copy
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,8 +18,6 @@ from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
 from pipeline.execution.node import Estimate, External, Input, Node, versions
-from pipeline.formats import ConvertRequest, Inputs, Session
-from pipeline.formats.signature import Function, Signature
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.study.parts import Parts, count
@@ -29,8 +26,6 @@ VERSION = 1
 TABLE = "costs.json"
 _SHAPES = ((1, 1.0, 1.0), (2, 1.0, 1.0), (4, 1.0, 1.0), (2, 0.5, 1.0), (2, 1.0, 0.5), (2, 0.5, 0.25), (4, 0.25, 0.25))
 """Layers, and fractions of the heads and of the intermediate neurons."""
-_ROUNDS, _RUNS = 12, 5
-"""Rounds, and runs per file in each; the fastest run counts, since other processes can only slow one down."""
 
 
 class Shape(BaseModel):
@@ -113,16 +108,18 @@ def measure(folder: Path, target: Target, length: int, out: Path) -> Mapping[str
 
     from pipeline import tasks
     from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.convert import timing
 
     scheme = _timed_as(target)
     model = load_checkpoint(folder, tasks.get("embedding"))
     models = [_of_shape(model, *shape) for shape in _SHAPES]
     parts = [Parts(**count(one, length=length)) for one in models]
     with TemporaryDirectory() as name:
-        signatures = [
-            _convert(one, target.backend, scheme, length, Path(name, str(number))) for number, one in enumerate(models)
+        files = [
+            timing.convert(one, target.backend, scheme, length=length, parent=Path(name, str(number)))
+            for number, one in enumerate(models)
         ]
-        took = _fastest_ms(target.backend, signatures)
+        took = timing.fastest_ms(files)
     if took[1] <= took[0]:
         raise ToolchainError(
             f"an encoder of two layers took {took[1]:.3f} ms and one of one layer {took[0]:.3f}: measure on a quiet "
@@ -162,9 +159,9 @@ def _of_shape(model: Any, depth: int, heads: float, neurons: float) -> Any:
     from torch import nn
 
     from pipeline.architectures.layers import layout_of, put
-    from pipeline.compress.prune.latency import keep_few_tokens
     from pipeline.compress.prune.removal import keep_structures
     from pipeline.compress.prune.structure import sublayers
+    from pipeline.convert.timing import keep_few_tokens
 
     base: Any = copy.deepcopy(model.base_model)
     layout = layout_of(base.config.model_type)
@@ -182,60 +179,3 @@ def _of_shape(model: Any, depth: int, heads: float, neurons: float) -> Any:
     with torch.no_grad():
         keep_structures(base, parts, kept)
     return base
-
-
-def _convert(model: Any, backend: str, scheme: str, length: int, parent: Path) -> tuple[Path, Signature]:
-    """Convert an encoder at one length, by way of the format's base scheme if it has one."""
-    from pipeline.checkpoint import shapes
-
-    folder = parent / "student"
-    folder.mkdir(parents=True)
-    shapes.save(model, folder)
-    chosen = formats.get(backend)
-    first = chosen.BASE_SCHEME if chosen.BASE_SCHEME not in (None, scheme) else None
-    file: Path | None = None
-    for name in dict.fromkeys(one for one in (first, scheme) if one is not None):
-        out = parent / name
-        out.mkdir()
-        request = ConvertRequest(
-            folder, "embedding", name, (length,), minimum_ios=None, base=file, metadata={}, labels=None
-        )
-        chosen.convert(request, out)
-        file = out / chosen.FILE
-    assert file is not None
-    functions = tuple(chosen.inspect(file))
-    return file, Signature(
-        backend=backend,
-        scheme=scheme,
-        task="embedding",
-        output_kind="embedding",
-        file=file.name,
-        minimum_runtime=chosen.MINIMUM_RUNTIME,
-        pad_token_id=0,
-        labels=None,
-        functions=functions,
-        parameters=0,
-    )
-
-
-def _fastest_ms(backend: str, files: Sequence[tuple[Path, Signature]]) -> list[float]:
-    """Return the milliseconds of each file's fastest run on one thread; the files take turns."""
-    fastest = [float("inf")] * len(files)
-    sessions: list[tuple[Session, Function, Inputs]] = []
-    try:
-        for file, signature in files:
-            session = formats.get(backend).load(file, signature, threads=1)
-            (function,) = signature.functions
-            inputs: Inputs = {tensor.name: np.ones((1, function.max_length), np.int32) for tensor in function.inputs}
-            session.run(function, inputs)
-            sessions.append((session, function, inputs))
-        for _ in range(_ROUNDS):
-            for number, (session, function, inputs) in enumerate(sessions):
-                for _ in range(_RUNS):
-                    started = time.perf_counter()
-                    session.run(function, inputs)
-                    fastest[number] = min(fastest[number], (time.perf_counter() - started) * 1e3)
-    finally:
-        for session, _, _ in sessions:
-            session.close()
-    return fastest
