@@ -5,6 +5,7 @@
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from pydantic import BaseModel
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus
 from pipeline.formats.signature import Signature
+from pipeline.search.about import About
+from pipeline.search.files import State
 from pipeline.ship.placing import Index, ShippedModel
 from pipeline.student.golden import Golden
 
@@ -33,9 +36,12 @@ MODELS: dict[str, type[BaseModel]] = {
     "benchmark-record": BenchmarkRecord,
 }
 """By the name of the file: `models.schema.json` describes `models.json`."""
+OF_INDEX: dict[str, type[BaseModel]] = {"index": About, "index-state": State}
+"""For whoever reads or writes a flat index without PocketBERT; the cores have readers of their own, and take none."""
 
 
 LATER = {
+    "About": ("similarity",),
     "Signature": ("prompts", "default_prompt", "include_prompt", "activation", "thresholds", "vectors"),
     "GoldenRow": ("prompt",),
 }
@@ -62,6 +68,13 @@ def _plain(node: Any) -> Any:
     return plain
 
 
+def files() -> Iterator[tuple[Path, str]]:
+    """Yield each place of a schema with its name."""
+    for place in PLACES:
+        yield from ((place, name) for name in MODELS)
+    yield from ((HERE, name) for name in OF_INDEX)
+
+
 def text(name: str) -> str:
     """Return the content of a schema's file."""
-    return json.dumps(schema(MODELS[name]), indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(schema((MODELS | OF_INDEX)[name]), indent=1, ensure_ascii=True) + "\n"
