@@ -82,7 +82,20 @@ BUNDLED: dict[str, Bundled] = {
         },
         licence="Apache-2.0",
         origin="sentence-transformers/all-MiniLM-L6-v2",
-    )
+    ),
+    "minilm-8mb": Bundled(
+        distribution=None,
+        folder="student/bundled/minilm-8mb",
+        files={
+            "config.json": "92d1356654ec4565d35149f577c5160e70a8390a2b5591e602b5fb5707b2b71c",
+            "model.safetensors": "de0edd6e342cccee27a693e8d1dbb54e6d00f7f14477d9e82b49e5566bc6929c",
+            "tokenizer.json": "f6a824bf737533455058162445c17d8edbd351303ddcd9101b1a99a01b505558",
+            "tokenizer_config.json": "4a719245e0c89247f1a3696e5d7752b825704042c67dab953c31b79fbff98792",
+            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+        },
+        licence="Apache-2.0",
+        origin="PocketBERT minilm-8mb",
+    ),
 }
 
 
