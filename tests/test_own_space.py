@@ -104,6 +104,13 @@ def test_its_own_checkpoint_is_no_better_teacher(tiny_student: Students) -> None
         checks.check(section_of(), own, TASK, own, DistilData())
 
 
+def test_a_checkpoint_for_another_space_is_not_blended_in_silently(tiny_student: Students, old: Path) -> None:
+    own = found(tiny_student())
+    section = section_of(space=None, losses={"similarity": 1.0})
+    with pytest.raises(RecipeError, match=r"--own \S+ is for distil\.space = 'own'"):
+        checks.check(section, own, TASK, found(old), DistilData(), own)
+
+
 def test_keys_of_what_was_distilled_before_there_was_such_a_space_stay() -> None:
     plain = section_of(space=None, losses={"sentence_mse": 1.0})
     assert "teacher_weight" not in distil.order_params(plain, "embedding", DistilData())["settings"]

@@ -56,6 +56,8 @@ def check(
         raise RecipeError("distil.losses compare with a teacher, and there is none. Name one in distil.teacher.")
     if section.space == "own":
         _check_own(section, teacher, own)
+    elif own is not None:
+        raise RecipeError(f"--own {own.origin} is for distil.space = 'own', and the settings have no such space.")
     if teacher is not None:
         _check_tokens(section, task, source, teacher)
         _check_heads(section, task, source, teacher)
