@@ -109,8 +109,8 @@ class DistilBatches:
             inputs.examples = examples.read(self._path(number))
         for other in (self.teacher, self.own):
             if other is not None and other.examples is None:
-                alike = (one for one in read if same_encoding(one.encoder, other.encoder))
-                other.examples = next(alike, self.student).examples
+                # Masked tokens are drawn on the student's rows, for both models.
+                other.examples = (_alike(other, read) or self.student).examples
         lengths = examples.lengths(self.student.examples)
         everything = np.arange(len(lengths)), lengths[:0]
         self.training_rows, self.held_out = masked_lm.split_blocks(len(lengths)) if job.masked_lm else everything
@@ -128,8 +128,7 @@ class DistilBatches:
         found = [self.student]
         for other in (self.teacher, self.own):
             if other is not None and not self._job.masked_lm:
-                alike = any(same_encoding(one.encoder, other.encoder) for one in found)
-                found += [] if alike else [other]
+                found += [] if _alike(other, found) else [other]
         return found
 
     def _path(self, number: int) -> Path:
@@ -213,6 +212,11 @@ class DistilBatches:
             special = self.block_format.special_tokens - (0 if self._segments else len(self.block_format.middle))
         lengths: Numbers = self.lengths[rows] + special
         return lengths
+
+
+def _alike(inputs: ModelInputs, among: Sequence[ModelInputs]) -> ModelInputs | None:
+    """Return the first model that gives each text the same ids."""
+    return next((one for one in among if same_encoding(one.encoder, inputs.encoder)), None)
 
 
 def same_encoding(one: Encoder, other: Encoder) -> bool:
