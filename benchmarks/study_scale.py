@@ -18,10 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.study import record, space
+from pipeline.fronts import record
+from pipeline.fronts.record import TrialRecord
+from pipeline.fronts.spec import Study
+from pipeline.study import space
 from pipeline.study.proposing import Proposer
-from pipeline.study.record import TrialRecord
-from pipeline.study.spec import Study
 
 RESULTS = Path(__file__).parent / "results"
 _STUDY = {

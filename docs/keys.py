@@ -13,10 +13,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from pipeline.architectures import ARCHITECTURES
+from pipeline.fronts.spec import Study
 from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
-from pipeline.study.spec import Study
 
 DOCS = Path(__file__).parent
 _WORTH_A_LINK = 3

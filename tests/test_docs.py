@@ -12,10 +12,10 @@ from docs import commands, keys, links
 from docs.commands import Form, Row
 from pipeline import formats
 from pipeline.cli.app import app
+from pipeline.fronts.spec import Study
 from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
-from pipeline.study.spec import Study
 
 PAGES = commands.pages()
 LIST = commands.read()

@@ -3,11 +3,14 @@
 import math
 import random
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from study.records import record as study_record
+from study.records import trial
 
 from pipeline import tasks
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
@@ -28,6 +31,7 @@ from pipeline.checkpoint.ranges import FILE, Activation, Linear, Ranges, Trainin
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.formats.signature import INPUTS, SIGNATURE, Function, Signature, Tensor
+from pipeline.fronts.record import RECORD, SHIPPED, Answer
 from pipeline.recipe import loading
 from pipeline.report import headline, measured, wording
 from pipeline.report import page as filled
@@ -833,6 +837,56 @@ def test_recipe_reads_as_toml() -> None:
     values = RECIPE.model_dump(mode="json")
     found = tomllib.loads("\n".join(wording.toml_lines(values)))
     assert loading.checked(found, Path("again.toml")) == RECIPE
+
+
+def test_the_front_of_a_study_stands_in_the_report_with_recipes_to_copy(tmp_path: Path) -> None:
+    answer = Answer(trial=1, fits=True, beyond={}, sentences=[])
+    hostile = trial(0, 0.9, 20.0, choice={"prune.compute": HOSTILE})
+    found = study_record(
+        [hostile, trial(1, 0.88, 12.0, step="files", verdict="passed", drop=(0.02, 0.01, 0.03))], answer
+    )
+    for name, text in (("tried", found.model_dump_json()), ("damaged", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / RECORD).write_text(text)
+    beside = {f"study {name}": tmp_path / name / RECORD for name in ("tried", "damaged")}
+    out = build(tmp_path / "made", usual(), timed=False, beside=beside)
+    text = (out / "index.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert Page(text).open == []
+    for number in (0, 1):
+        assert f'xlink:href="#tried-trial-{number}"' in text, "a point leads to its recipe"
+        assert f'<pre id="tried-trial-{number}">' in text
+    assert "Best within the budget: trial 1" in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    (front,) = read(out).fronts
+    assert [row.number for row in front.rows] == [1, 0]
+    assert [said for said in read(out).left_out if said.startswith("study damaged cannot be read")]
+
+
+def test_fronts_of_the_same_student_are_found_and_of_one_name_the_build_folder_s(tmp_path: Path) -> None:
+    place = tmp_path / "recipes"
+    (place / "student").mkdir(parents=True)
+
+    def put(name: str, source: str, **more: Any) -> Path:
+        made = study_record([trial(0, 0.9, 20.0)], Answer(trial=0, fits=True, beyond={}, sentences=[]), **more)
+        recipes = {0: {"name": "x", "task": "embedding", "student": {"source": source}}}
+        study = made.study.model_copy(update={"name": name})
+        folder = tmp_path / "build/studies" / name
+        folder.mkdir(parents=True)
+        (folder / RECORD).write_text(made.model_copy(update={"recipes": recipes, "study": study}).model_dump_json())
+        return folder / RECORD
+
+    mine = put("mine", "../../../recipes/student")
+    own = put("minilm", "bundled:all-MiniLM-L6-v2")
+    put("ranked", "../../../recipes/student", task="ranking")
+    put("other", "../../../recipes")
+    find = partial(measured.find_studies, tmp_path / "build", "embedding")
+    assert find("student", place) == find("../student", place / "student") == {"study mine": mine}
+    assert find("bundled:all-MiniLM-L6-v2", place) == {"study minilm": own}
+    assert find("bundled:minilm-8mb", place) == {}
+    (shipped,) = measured.find_studies(None, "embedding", "bundled:all-MiniLM-L6-v2", place).values()
+    assert shipped.parent == SHIPPED
 
 
 def test_phones_are_shown_and_what_is_no_latency_is_left_out(tmp_path: Path) -> None:

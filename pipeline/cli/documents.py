@@ -22,8 +22,8 @@ from pipeline.verify.record import Parity
 
 if TYPE_CHECKING:
     # They import SciPy.
-    from pipeline.study.recommending import Recommendation
-    from pipeline.study.record import Record
+    from pipeline.fronts.recommending import Recommendation
+    from pipeline.fronts.record import Record
     from pipeline.study.run import Plan
 
 _GIVEN_BACK_CHARACTERS = 10_000

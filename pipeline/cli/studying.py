@@ -15,8 +15,8 @@ from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, RecipeError
 
 if TYPE_CHECKING:
     from pipeline.execution.executor import Executor
-    from pipeline.study.recommending import Recommendation
-    from pipeline.study.record import Record, TrialRecord
+    from pipeline.fronts.recommending import Recommendation
+    from pipeline.fronts.record import Record, TrialRecord
     from pipeline.study.run import Plan
 
 
@@ -38,8 +38,8 @@ def study(
     and what each bound costs.
     """
     from pipeline.execution.local import slots
+    from pipeline.fronts import spec as specs
     from pipeline.study import run
-    from pipeline.study import spec as specs
     from pipeline.study.bench import Request
 
     read = specs.read(spec)
@@ -83,8 +83,9 @@ def recommend(
     """
     from pipeline import atomic
     from pipeline.devices import host
-    from pipeline.study import recipes, recommending
-    from pipeline.study.spec import LARGER_IS_BETTER
+    from pipeline.fronts import recipes, recommending
+    from pipeline.fronts import record as records
+    from pipeline.fronts.spec import LARGER_IS_BETTER
 
     asked = {"size_mb": size_mb, "latency_ms": latency_ms, "macs_m": macs_m, "metric": metric}
     if odd := next((name for name, value in asked.items() if value is not None and not math.isfinite(value)), None):
@@ -92,9 +93,9 @@ def recommend(
     bounds: dict[str, tuple[float, bool]] = {
         name: (value, LARGER_IS_BETTER[name]) for name in LARGER_IS_BETTER if (value := asked.get(name)) is not None
     }
-    every = recommending.known(build, given or (), Progress(quiet=False).note)
+    every = records.known(build, given or (), Progress(quiet=False).note)
     found = recommending.recommend([one for one, _ in every], task, bounds, host.describe().model_id)
-    folder = next(folder for one, folder in every if one is found.record)
+    folder = next(file.parent for one, file in every if one is found.record)
     place = (output.parent if output else Path()).resolve()
     text = recipes.stored(found.record, found.trial, folder, place)
     if output is not None:
@@ -169,7 +170,7 @@ def _print_record(record: "Record", folder: Path) -> None:
 
 def _line(one: "TrialRecord") -> str:
     values = ", ".join(f"{name} {value:.4g}" for name, value in one.measures.items())
-    from pipeline.study.space import label
+    from pipeline.fronts.spec import label
 
     said = ", ".join(f"{key} = {label(value)}" for key, value in one.choice.items())
     return f"trial {one.number}: {values} ({said})"

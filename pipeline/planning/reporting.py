@@ -86,6 +86,8 @@ def report_node(request: Request, every: Sequence[RecipeFiles], timings: Node, s
     inputs: dict[str, Node | External] = {"benchmark": timings}
     # Records of phones and emulated processors are included if they exist; a run does not make them.
     beside = measured.find(store.root.parent / request.recipe.name, request.device) if store else {}
+    build, source = store.root.parent if store else None, request.recipe.student.source
+    beside |= measured.find_studies(build, request.recipe.task, source, request.file.parent)
     inputs |= {name: External(file, artifact.sha256_file(file)) for name, file in beside.items()}
     members, texts = [], []
     # No path of this machine: who reads the report has the recipe elsewhere.

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.errors import InputError
-from pipeline.report.plots import SETTINGS, inline
+from pipeline.fronts.plots import inline
+from pipeline.report.plots import SETTINGS
 from pipeline.report.record import Report, TargetReport
 
 

@@ -1,6 +1,7 @@
-"""Measurements that a run does not make by itself: records of phones, and counts of emulated processors.
+"""Measurements that a run does not make by itself: records of phones, counts of emulated processors, studies.
 
-They lie in a recipe's build folder, beside what the run makes: `benchmark-<device>/` and `<target>/emulated.json`.
+The first two lie in a recipe's build folder, beside what the run makes: `benchmark-<device>/` and
+`<target>/emulated.json`. Studies lie in `studies/` of the build folder, and one comes with the package.
 """
 
 import json
@@ -10,9 +11,15 @@ from pathlib import Path
 
 from pipeline import strict
 from pipeline.benchmark.record import BenchmarkRecord, unfit
+from pipeline.errors import ArtifactError
+from pipeline.fronts import front as fronts
+from pipeline.fronts import record as studies
+from pipeline.fronts.front import Front
+from pipeline.fronts.page import RECIPES
 from pipeline.verify.emulated import RECORD, EmulatedRuns
 
 _RECORDS, _PREFIX = "records.json", "benchmark-"
+_STUDY = "study "
 
 
 @dataclass
@@ -23,6 +30,8 @@ class Measurements:
     """By content digest of the file."""
     phones: dict[str, list[BenchmarkRecord]] = field(default_factory=dict)
     """By device, in the order in which they are listed."""
+    fronts: list[Front] = field(default_factory=list)
+    """Of studies that began with the report's student."""
     left_out: list[str] = field(default_factory=list)
 
 
@@ -38,6 +47,22 @@ def find(folder: Path, host: str) -> dict[str, Path]:
         if listed.parent.name != _PREFIX + host:
             found += [listed.parent / name for name in _names(listed) if (listed.parent / name).is_file()]
     return {str(file.relative_to(folder)): file for file in found}
+
+
+def find_studies(build: Path | None, task: str, source: str, base: Path) -> dict[str, Path]:
+    """Return the records of studies that began with a student, by name; of one name, the build folder's own.
+
+    Args:
+        build: the build folder; None means those that come with the package alone.
+        task: the student's task.
+        source: its checkpoint, as `student.source` names it.
+        base: where a relative path of `source` starts.
+    """
+    found: dict[str, Path] = {}
+    for record, file in studies.known(build or studies.SHIPPED, (), lambda _: None):
+        if record.task == task and studies.began_with(record, file.parent, source, base):
+            found.setdefault(_STUDY + record.study.name, file)
+    return found
 
 
 def _names(listed: Path) -> list[str]:
@@ -60,6 +85,9 @@ def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measurements:
     for name, file in files.items():
         folder = name.partition("/")[0]
         try:
+            if name.startswith(_STUDY):
+                measured.fronts.append(fronts.of(studies.read(file), file.parent, file.parent / RECIPES))
+                continue
             if file.name == RECORD:
                 emulated = strict.read(EmulatedRuns, file.read_bytes())
                 if emulated.digest in digests:
@@ -68,7 +96,7 @@ def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measurements:
                     measured.left_out.append(f"{name} is of an earlier file; run `pocketbert arm64` again")
                 continue
             record = strict.read(BenchmarkRecord, file.read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ArtifactError) as error:
             measured.left_out.append(f"{name} cannot be read: {str(error).splitlines()[0]}")
             continue
         reason = unfit(record, throttled=True)

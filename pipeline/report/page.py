@@ -11,8 +11,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, plots_quality, plots_quantisation, tables_files, tables_search, tables_times, wording
-from pipeline.report.plots import SETTINGS, inline
+from pipeline.fronts import plots as front_plots
+from pipeline.fronts.front import LEGEND, PUBLISHED, TITLES, Front
+from pipeline.fronts.plots import inline
+from pipeline.report import (
+    plots,
+    plots_quality,
+    plots_quantisation,
+    tables_files,
+    tables_front,
+    tables_search,
+    tables_times,
+    wording,
+)
+from pipeline.report.plots import SETTINGS
 from pipeline.report.record import Report
 from pipeline.report.table import Cell, Table
 from pipeline.schemes import SCHEMES
@@ -28,6 +40,21 @@ class DrawnFigure:
     caption: str
 
 
+@dataclass(frozen=True)
+class ShownFront:
+    """The front of a study as it is shown."""
+
+    front: Front
+    figures: list[DrawnFigure]
+    students: Table
+    published: Table
+
+    @property
+    def recipes(self) -> list[tuple[str, str, str]]:
+        """Each recipe as (id, title, TOML)."""
+        return [(front_plots.anchor(self.front, row.number), row.title, row.recipe) for row in self.front.rows]
+
+
 def html(report: Report) -> str:
     """Return the report as a self-contained HTML page."""
     template = environment(autoescape=True).get_template("report.html.j2")
@@ -40,6 +67,9 @@ def html(report: Report) -> str:
         details=tables_files.details(report),
         phones=[(one, tables_times.phone(one), tables_times.sustained(one)) for one in report.phones],
         folded=_folded(report),
+        fronts=_fronts(report),
+        legend=LEGEND,
+        of_others=PUBLISHED,
         quantised=tables_files.quantised(report),
         conversions=tables_files.conversions(report),
         runs=tables_times.runs(report),
@@ -144,6 +174,20 @@ def _figures(report: Report) -> dict[str, DrawnFigure]:
             title = f"{phone.device} without a pause"
             add(f"sustained-{phone.device}", title, plots.sustained(report, phone), f"{title}: p50, and up to p90.")
     return drawn
+
+
+def _fronts(report: Report) -> list[ShownFront]:
+    """Draw the fronts of studies."""
+    found = []
+    with matplotlib.rc_context(SETTINGS):
+        for front in report.fronts:
+            figures = []
+            for cost in front.costs:
+                title = f"{front.quality_title} against {TITLES[cost]}"
+                drawn = front_plots.figure(front, cost, (plots.WIDTH, 4.0))
+                figures.append(DrawnFigure(Markup(inline(drawn, f"{front.study}-{cost}", str(escape(title)))), title))
+            found.append(ShownFront(front, figures, tables_front.students(front), tables_front.published(front)))
+    return found
 
 
 def _of_trade(report: Report, front: bool) -> str:

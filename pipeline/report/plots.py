@@ -3,13 +3,10 @@
 Each runtime has one colour, and each scheme its row's marker, line and hatch, in every plot.
 """
 
-import io
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from pipeline import formats
@@ -146,27 +143,3 @@ def sustained(report: Report, phone: PhoneReport) -> Figure | None:
     below.set_xlabel("minutes without a pause")
     figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", fontsize=10)
     return figure
-
-
-def inline(figure: Figure, prefix: str, title: str) -> str:
-    """Return a figure as an `<svg>` element.
-
-    Args:
-        figure: what to draw.
-        prefix: goes before every id, since a page holds several figures.
-        title: what the figure shows, for those who cannot see it.
-    """
-    buffer = io.StringIO()
-    FigureCanvasSVG(figure)
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    text = re.sub(r'href="#', f'href="#{prefix}-', text)
-    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
-    # The page's style decides the size; the view box keeps the proportions.
-    text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{title}"', 1).strip()

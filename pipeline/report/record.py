@@ -8,6 +8,7 @@ from pipeline.benchmark.record import Percentiles, Sustained
 from pipeline.benchmark.sustained import Energy
 from pipeline.checkpoint.ranges import Training
 from pipeline.devices.host import Machine
+from pipeline.fronts.front import Front
 from pipeline.quantize.costs import LinearCost
 from pipeline.verify.emulated import EmulatedRuns
 from pipeline.verify.record import Parity, TaskScore, Verdict
@@ -302,6 +303,8 @@ class Report(_Frozen):
     phones: list[PhoneReport] = []
     left_out: list[str] = []
     """Records beside the run that are not shown, each with the reason."""
+    fronts: list[Front] = []
+    """Of studies that began with this student; empty in earlier reports."""
     quantised: list[QuantisedReport] = []
     """One for each checkpoint that files of the report's own student are made of; empty in earlier reports."""
     versions: dict[str, list[str]]

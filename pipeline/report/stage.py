@@ -42,7 +42,7 @@ from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Verdict
 
-VERSION = 6
+VERSION = 7
 _QUANTILES = 20
 _WORST = 5
 """Linears that are shown of a quantised checkpoint."""
@@ -161,6 +161,7 @@ def collect(
         machines=machines,
         phones=phones,
         left_out=found.left_out,
+        fronts=found.fronts,
         quantised=[_quantised(scheme, folder) for scheme, folder in results.quantised.items()],
         versions=_versions(tools),
         texts=dict(results.texts),

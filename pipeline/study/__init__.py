@@ -1,5 +1,5 @@
-"""Studies: a search over a recipe's own keys for the best student under a budget, and the front that it finds.
+"""Studies: a search over a recipe's own keys for the best student under a budget.
 
-In: a spec (TOML), a recipe and the build folder. Out: records of trials, a recipe and a page. It may import planning,
-benchmark and everything below; nothing but the command imports it. Optuna proposes; the graph of nodes does the work.
+In: a spec (TOML), a recipe and the build folder. Out: trials, and the record that `pipeline.fronts` reads and shows.
+Optuna proposes; the graph of nodes does the work.
 """

@@ -9,14 +9,14 @@ from pipeline.errors import RecipeError
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
+from pipeline.fronts.parts import Parts
+from pipeline.fronts.record import Measured, TrialRecord
+from pipeline.fronts.spec import TARGET, Measure, Range, Study
 from pipeline.schemes import SCHEMES
 from pipeline.study import costs, graphs, space
 from pipeline.study.costs import Table
 from pipeline.study.judging import JudgedBy
-from pipeline.study.parts import Parts
-from pipeline.study.record import Measured, TrialRecord
 from pipeline.study.space import Base, Candidate
-from pipeline.study.spec import TARGET, Measure, Range, Study
 
 NUMBER = -1
 """The number of the recipe as it is among the trials."""

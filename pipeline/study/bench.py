@@ -10,15 +10,16 @@ from pipeline.errors import RecipeError
 from pipeline.execution.executor import Executor, Outcome, Progress
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
+from pipeline.fronts import record, selection
+from pipeline.fronts.parts import Parts
+from pipeline.fronts.record import BESIDE, ESTIMATED, Measured, TrialRecord
+from pipeline.fronts.spec import TARGET, Study
 from pipeline.planning.run import carry_out
-from pipeline.study import baseline, graphs, judging, record, selection, space
+from pipeline.study import baseline, graphs, judging, space
 from pipeline.study.baseline import Baseline
 from pipeline.study.graphs import named
 from pipeline.study.judging import JudgedBy
-from pipeline.study.parts import Parts
-from pipeline.study.record import BESIDE, ESTIMATED, Measured, TrialRecord
 from pipeline.study.space import Base, Candidate, Choice
-from pipeline.study.spec import TARGET, Study
 
 MakeExecutor = Callable[[], Executor | None]
 

@@ -18,9 +18,9 @@ from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
 from pipeline.execution.node import Estimate, External, Input, Node, versions
+from pipeline.fronts.parts import Parts, count
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
-from pipeline.study.parts import Parts, count
 
 VERSION = 1
 TABLE = "costs.json"

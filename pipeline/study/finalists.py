@@ -8,10 +8,10 @@ from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Graph, Node
+from pipeline.fronts.record import Reported, TrialRecord
 from pipeline.study import baseline, graphs, judging
 from pipeline.study.bench import Bench, was_made
 from pipeline.study.graphs import named
-from pipeline.study.record import Reported, TrialRecord
 from pipeline.study.space import Candidate
 from pipeline.verify.record import Parity
 from pipeline.verify.stage import read_parity

@@ -6,6 +6,7 @@ from pipeline import compress, formats
 from pipeline.convert.stage import Target
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
+from pipeline.fronts.spec import TARGET, Study
 from pipeline.planning.build import build
 from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, branch_for, prepare
 from pipeline.planning.conversion import convert_node
@@ -14,7 +15,6 @@ from pipeline.planning.students import student_node
 from pipeline.study import costs, judging, timing
 from pipeline.study.judging import JudgedBy
 from pipeline.study.space import Base, Candidate, candidate
-from pipeline.study.spec import TARGET, Study
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, Split, 
 from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError
 from pipeline.execution.node import Estimate, External, Input, Node, versions
+from pipeline.fronts.spec import Judge
 from pipeline.heads import sentence
 from pipeline.heads.sentence import DEFAULT
 from pipeline.metrics import measures, ranking, scoring
@@ -24,7 +25,6 @@ from pipeline.metrics.outputs import RowOutputs
 from pipeline.recipe.schema import Recipe
 from pipeline.student import thresholds
 from pipeline.student.reference import EncodedTexts
-from pipeline.study.spec import Judge
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder
 from pipeline.text.prompts import Prompts
@@ -236,8 +236,8 @@ def judge_checkpoint(folder: Path, task_name: str, by: JudgedBy, length: int, ou
         The metric, recall@10, and the counts of the checkpoint's parts.
     """
     from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.fronts.parts import count
     from pipeline.student.outputs import label_names, reference_outputs
-    from pipeline.study.parts import count
 
     task = tasks.get(task_name)
     model = load_checkpoint(folder, task)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline import atomic
 from pipeline.artifact import digest_of
 from pipeline.errors import ArtifactError, RecipeError, ToolchainError
-from pipeline.study import record, selection, space
-from pipeline.study.record import TrialRecord
+from pipeline.fronts import record, selection
+from pipeline.fronts.record import TrialRecord
+from pipeline.fronts.spec import LARGER_IS_BETTER, Range, Study, label
+from pipeline.study import space
 from pipeline.study.space import Choice
-from pipeline.study.spec import LARGER_IS_BETTER, Range, Study
 
 if TYPE_CHECKING:
     import optuna
@@ -110,7 +111,7 @@ def _is_of(choice: Choice, params: Mapping[str, Any] | None, study: Study) -> bo
         if isinstance(study.space.get(key), Range):
             same = isinstance(given, float | int) and math.isclose(given, value, rel_tol=1e-3, abs_tol=1e-6)
         else:
-            same = given == space.label(value)
+            same = given == label(value)
         if not same:
             return False
     return params is not None

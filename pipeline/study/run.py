@@ -22,13 +22,14 @@ from pipeline.execution.executor import Progress
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
-from pipeline.study import answering, baseline, finalists, graphs, judging, page, recipes, record, selection, space
+from pipeline.fronts import answering, page, recipes, record, selection
+from pipeline.fronts.record import Record, TrialRecord
+from pipeline.fronts.spec import LEFT_OUT, TARGET
+from pipeline.study import baseline, finalists, graphs, judging, space
 from pipeline.study.bench import Bench, Request, was_made
 from pipeline.study.graphs import named
 from pipeline.study.proposing import Proposer, load_optuna
-from pipeline.study.record import Record, TrialRecord
 from pipeline.study.space import Candidate, Choice
-from pipeline.study.spec import LEFT_OUT, TARGET
 
 if TYPE_CHECKING:
     import optuna

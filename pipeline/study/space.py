@@ -1,6 +1,5 @@
 """The space of a study: what a trial may say of each key, and the recipe that comes of it."""
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,9 @@ from typing import Any, Protocol
 
 from pipeline.convert.stage import Target
 from pipeline.errors import RecipeError
+from pipeline.fronts.spec import LEFT_OUT, TARGET, Range, Study, label
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
-from pipeline.study.spec import LEFT_OUT, TARGET, Range, Study
 
 Choice = Mapping[str, Any]
 """The value of each key of a space, as a study's file writes it."""
@@ -166,11 +165,6 @@ def _suggested(key: str, values: Any, trial: Suggests) -> Any:
     # What a person would write; and two that differ in the tenth digit are one artifact. Digits of the number, since
     # 0.0000001 of a range with log would be 0 to six places.
     return min(max(float(f"{found:.6g}"), values.low), values.high)
-
-
-def label(value: Any) -> str:
-    """Return the name of a value: a string as it is, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def size(study: Study) -> int | None:

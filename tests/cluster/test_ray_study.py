@@ -17,7 +17,8 @@ import tomli_w
 from conftest import REPOSITORY, Silent, recipe_file
 
 from pipeline.execution.ray import Ray
-from pipeline.study import record, run, spec
+from pipeline.fronts import record, spec
+from pipeline.study import run
 from pipeline.study.bench import Request
 
 pytest_plugins = ("cluster.machines",)

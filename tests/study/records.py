@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipeline.study.record import Answer, Measured, Record, TrialRecord
-from pipeline.study.spec import Study
+from pipeline.fronts.record import Answer, Measured, Record, TrialRecord
+from pipeline.fronts.spec import Study
 
 
 def trial(number: int, metric: float, size: float, **more: Any) -> TrialRecord:

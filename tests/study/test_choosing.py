@@ -7,10 +7,10 @@ import pytest
 from study.records import record, study, trial
 
 from pipeline.errors import ArtifactError, InputError
+from pipeline.fronts import answering, front, page, recipes, recommending, selection
+from pipeline.fronts import record as records
+from pipeline.fronts.record import Answer, Measured, Reported, TrialRecord
 from pipeline.recipe import loading
-from pipeline.study import answering, page, recipes, recommending, selection
-from pipeline.study import record as records
-from pipeline.study.record import Answer, Measured, Reported, TrialRecord
 
 TRIALS = [
     trial(0, 0.90, 20.0),
@@ -167,16 +167,16 @@ def test_the_page_leads_from_each_point_to_its_recipe(tmp_path: Path) -> None:
     text = (tmp_path / page.PAGE).read_text()
     assert "<script>" not in text
     for number in (0, 1, 3, 4):
-        assert f'id="trial-{number}"' in text
-        assert f'href="#trial-{number}"' in text
+        assert f'id="tried-trial-{number}"' in text
+        assert f'href="#tried-trial-{number}"' in text
         assert tomllib.loads((tmp_path / f"recipes/{number}.toml").read_text())["name"] == f"tried-{number}"
-    assert "#trial-2" not in text
-    front = (tmp_path / page.FRONT).read_text()
-    assert "Best within the budget: trial 1" in front
-    assert "| [3](recipes/3.toml) |" in front
-    assert "6 MB costs a point." in front
-    assert "off by 5.0 % on average over 1 files" in front
-    assert "Of 10 artifacts that the trials asked for, 4 were shared." in front
+    assert "#tried-trial-2" not in text
+    table = (tmp_path / page.FRONT).read_text()
+    assert "Best within the budget: trial 1" in table
+    assert "| [3](recipes/3.toml) |" in table
+    assert "6 MB costs a point." in table
+    assert "off by 5.0 % on average over 1 files" in table
+    assert "Of 10 artifacts that the trials asked for, 4 were shared." in table
     best = (tmp_path / page.BEST).read_text()
     assert "2.00 times as fast as minilm's" in best
     assert "2.00 points less than minilm (1.00 to 3.00)" in best
@@ -213,7 +213,7 @@ def test_a_table_holds_any_value_and_a_metric_of_zero() -> None:
     nothing = Reported(dataset="rows", metric="spearman", fp32=0.9, drop=None, file=0.0)
     odd = trial(0, 0.9, 1.0, choice={"student.source": "a|b\nc"}, reported=nothing)
     found = record([odd], Answer(trial=0, fits=True, beyond={}, sentences=[]), machine="a\nname = 3")
-    text = page.markdown(found, [page._row(Path(), found, odd)])
+    text = page.markdown(front.of(found, Path(), Path()))
     assert "student.source = a\\|b c |" in text
     assert "| 0.0000 |" in text
     assert tomllib.loads(recipes.stored(found, odd, Path(), Path()))["name"] == "tried-0"
@@ -286,7 +286,7 @@ def test_without_a_study_for_the_task_it_says_how_to_get_one() -> None:
 
 
 def test_the_record_that_comes_with_the_package_answers(tmp_path: Path) -> None:
-    every = [one for one, _ in recommending.known(tmp_path, (), print)]
+    every = [one for one, _ in records.known(tmp_path, (), print)]
     found = recommending.recommend(every, "embedding", bounds(size_mb=9), "this machine")
     assert found.fits
     assert found.trial.measured
@@ -300,7 +300,7 @@ def test_a_damaged_record_among_others_is_left_out_and_said(tmp_path: Path) -> N
     place.mkdir(parents=True)
     (place / records.RECORD).write_text("{")
     said: list[str] = []
-    assert recommending.known(tmp_path, (), said.append)
+    assert records.known(tmp_path, (), said.append)
     assert said == [f"left out: {place / records.RECORD} is no record of a study: 1 validation error for Record."]
     with pytest.raises(ArtifactError, match="is no record of a study"):
-        recommending.known(tmp_path, (place,), said.append)
+        records.known(tmp_path, (place,), said.append)

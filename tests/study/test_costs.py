@@ -9,8 +9,8 @@ import pytest
 from pipeline.convert import timing
 from pipeline.convert.stage import Target
 from pipeline.errors import ToolchainError
+from pipeline.fronts.parts import Parts, count
 from pipeline.study import costs
-from pipeline.study.parts import Parts, count
 
 LENGTH = 32
 

@@ -16,8 +16,9 @@ import tomli_w
 from conftest import COMMAND, Outcome, environment, recipe_file, run_command_here
 from study.test_study_space import study_file
 
-from pipeline.study import page, record
-from pipeline.study.record import Record
+from pipeline.fronts import page, record
+from pipeline.fronts.front import PUBLISHED
+from pipeline.fronts.record import Record
 
 pytestmark = pytest.mark.toolchain
 SPACE = {"prune": ["none", {"compute": 0.5, "max_length": 16}], "factorise.embedding": ["none", 16]}
@@ -104,7 +105,7 @@ def test_other_recipes_and_what_is_published_stand_beside_the_trials(finished: t
     for name in (page.PAGE, page.FRONT):
         text = (folder / "build/studies/tiny" / name).read_text()
         assert "a paper" in text
-        assert page.PUBLISHED in text
+        assert PUBLISHED in text
     assert "| tiny |" in (folder / "build/studies/tiny" / page.FRONT).read_text()
 
 

@@ -6,10 +6,10 @@ import pytest
 from study.records import study, trial
 
 from pipeline.errors import ArtifactError, RecipeError
-from pipeline.study import record
+from pipeline.fronts import record
+from pipeline.fronts.record import TrialRecord
+from pipeline.fronts.spec import Study
 from pipeline.study.proposing import Proposer
-from pipeline.study.record import TrialRecord
-from pipeline.study.spec import Study
 
 BOUNDS = {"size_mb": (10.0, False)}
 

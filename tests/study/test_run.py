@@ -11,10 +11,11 @@ from study.records import study, trial
 from study.test_study_space import study_file
 
 from pipeline.errors import ArtifactError, RecipeError
-from pipeline.study import run, space, spec
+from pipeline.fronts import spec
+from pipeline.fronts.parts import Parts
+from pipeline.fronts.record import TrialRecord
+from pipeline.study import run, space
 from pipeline.study.bench import Bench
-from pipeline.study.parts import Parts
-from pipeline.study.record import TrialRecord
 from pipeline.study.run import _Run
 
 

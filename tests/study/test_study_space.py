@@ -9,10 +9,11 @@ from conftest import recipe_file, recipe_values
 
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, RecipeError
+from pipeline.fronts import spec
+from pipeline.fronts.spec import Judge, Study
 from pipeline.recipe import loading
-from pipeline.study import judging, space, spec
+from pipeline.study import judging, space
 from pipeline.study.space import Base
-from pipeline.study.spec import Judge, Study
 
 PAIRS = "text,pair,label\n" + "".join(f"a cat {one},a dog {one},{one % 5}\n" for one in range(60))
 

@@ -34,6 +34,8 @@ class Catch:
     """The gate, the error, why it does not apply, or what went unseen."""
     applies: bool = True
     """False where the file is the clean one, byte for byte, as the fault says."""
+    thorough: bool = False
+    """Whether the usual verification saw nothing, and a thorough one did."""
 
 
 def judge_fault(fault: Fault, cells: Mapping[str, Cell], controls: Mapping[str, Cell]) -> dict[str, Catch]:
@@ -68,7 +70,7 @@ def _judge_cell(fault: Fault, cell: Cell, control: Cell | None) -> Catch:
         expected = fault.stops is not None and re.search(fault.stops, cell.stopped)
         return Catch(bool(expected), cell.stopped if expected else f"unexpected: {cell.stopped}")
     if cell.verdict == "failed" and cell.fired:
-        return Catch(True, _spell(cell))
+        return Catch(True, _spell(cell), thorough=cell.thorough)
     return Catch(False, "the same file, byte for byte" if cell.same_file else f"verdict {cell.verdict}")
 
 

@@ -50,6 +50,8 @@ class Cell:
     """The error with which convert, load or the runtime refused it."""
     same_file: bool = False
     """Byte for byte the clean file."""
+    thorough: bool = True
+    """Whether the verdict is that of a thorough verification."""
 
     @property
     def fired(self) -> list[Gate]:
@@ -64,7 +66,7 @@ def clean_cell(clean: Line, target: Target, workers: Workers) -> Cell:
         BUILD / "clean" / f"{clean.which}-{target}",
         model.digest,
         clean,
-        lambda: _judge(clean, model, clean.quantise(target.scheme, workers)),
+        lambda: _judge(clean, model, clean.quantise(target.scheme, workers), thorough=True),
     )
 
 
@@ -122,20 +124,27 @@ def _kept(place: Path, content: str, clean: Line, judge: Callable[[], Cell]) -> 
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = None) -> Cell:
+def _judge_planted(clean: Line, model: Artifact, quantised: Artifact | Path | None = None) -> Cell:
+    """Judge as a run does by default, and thoroughly if that sees nothing; see `_judge`."""
+    usual = _judge(clean, model, quantised, thorough=False)
+    return usual if usual.verdict != "passed" else _judge(clean, model, quantised, thorough=True)
+
+
+def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = None, *, thorough: bool) -> Cell:
     """Let verify judge a model folder with the default gates, against the clean student.
 
     Args:
         clean: the student's line.
         model: the model folder.
         quantised: the checkpoint of which the file is to be, where it is not the student.
+        thorough: try every length and every id.
     """
     target = model.manifest.params["target"]
     backend, _, scheme = target.partition("-")
     gates = SCHEMES[scheme].gates[tasks.get(clean.which.task).output_kind]
     wanted = QuantiseRequest(trained=planting.is_trained(scheme, settings.SETTINGS[clean.which.setting].training_steps))
     asked = verify.VerifyRequest(
-        Target(backend, scheme), gates, clean.which.random_weights, thorough=True, checkpoint=wanted
+        Target(backend, scheme), gates, clean.which.random_weights, thorough=thorough, checkpoint=wanted
     )
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
@@ -144,7 +153,7 @@ def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = Non
         parity = verify.read_parity(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
-    return Cell(target, parity.verdict, judged, stopped)
+    return Cell(target, parity.verdict, judged, stopped, thorough=thorough)
 
 
 def _verdict(clean: Line, model: Artifact) -> Cell:
@@ -152,7 +161,7 @@ def _verdict(clean: Line, model: Artifact) -> Cell:
     refused = model.manifest.metrics.get("refused")
     if refused:
         return Cell(model.manifest.params["target"], "refused", stopped=f"convert: {refused}")
-    return _judge(clean, model)
+    return _judge_planted(clean, model)
 
 
 def _guarded(target: Target, judge: Callable[[], Cell]) -> Cell:
@@ -228,7 +237,7 @@ def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)
-        return _guarded(target, lambda: _judge(clean, planted, clean.quantise(target.scheme, workers)))
+        return _guarded(target, lambda: _judge_planted(clean, planted, clean.quantise(target.scheme, workers)))
 
 
 def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
@@ -238,7 +247,7 @@ def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, wor
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)
-        return _guarded(target, lambda: _judge(clean, planted, clean.quantise(target.scheme, workers)))
+        return _guarded(target, lambda: _judge_planted(clean, planted, clean.quantise(target.scheme, workers)))
 
 
 def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
@@ -247,14 +256,14 @@ def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, 
         shutil.copytree(model.path, folder)
         with planting.failures_named(fault):
             fault.plant(folder)
-        return _guarded(target, lambda: _judge(clean, artifact.load(folder)))
+        return _guarded(target, lambda: _judge_planted(clean, artifact.load(folder)))
 
 
 def _in_runtime(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
     worker = workers.fresh_runner()
     worker.call(planting.plant_in_runtime, fault.name)
     with instead(worker):
-        return _guarded(target, lambda: _judge(clean, model))
+        return _guarded(target, lambda: _judge_planted(clean, model))
 
 
 def _in_quantised(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
@@ -291,5 +300,5 @@ def _of_edited(fault: Fault, clean: Line, target: Target, model: Artifact, worke
         )
         if "refused" in planted.manifest.metrics:
             return Cell(str(target), "refused", stopped=f"convert: {planted.manifest.metrics['refused']}")
-        cell = _guarded(target, lambda: _judge(clean, planted, edited if shown else quantised))
+        cell = _guarded(target, lambda: _judge_planted(clean, planted, edited if shown else quantised))
         return replace(cell, same_file=_same_file(planted.path, model.path))

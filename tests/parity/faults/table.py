@@ -30,7 +30,8 @@ _HEAD = """# Planted faults
 
 Written by `make faults`. Each fault is a small bug of a kind that converters and people really make, planted into a
 checkpoint, an exported graph, a converted file, what lies beside it, or the code that runs it; verify judged the result
-with its default gates against the clean student. Which gate fired first in which file, and by how much, the command
+with its default gates against the clean student, first as `pocketbert run` does and, where that saw nothing, with
+`--thorough`. Clean exports were verified thoroughly. Which gate fired first in which file, and by how much, the command
 writes into `build/faults/<group>.md`.
 """
 _MOST_NEAR = 12
@@ -50,6 +51,7 @@ def write(group: str, catches: Mapping[str, Mapping[str, Catch]], clean: Mapping
     records = read()
     records[group] = {
         "faults": {fault.name: _by_format(catches[fault.name]) for fault in faults},
+        "thorough": sum(catch.thorough for fault in faults for catch in catches[fault.name].values()),
         "clean_passed": sum(cell.verdict == "passed" for cell in clean.values()),
         "clean": sorted(f"{which} {target}" for which, target in clean),
         "nearest": _nearest(clean),
@@ -77,12 +79,14 @@ def _by_format(row: Mapping[str, Catch]) -> dict[str, list[int]]:
 def page(records: Mapping[str, Any]) -> Iterable[str]:
     """Yield the lines of the page: each group, each place where faults are planted, and the nearest clean exports."""
     yield from _HEAD.splitlines()
-    yield from ("", "| group | faults | caught | files | clean exports | passed |", "|---|---|--:|--:|--:|--:|")
+    head = "| group | faults | caught | files | only by `--thorough` | clean exports | passed |"
+    yield from ("", head, "|---|---|--:|--:|--:|--:|--:|")
     for group, record in records.items():
         rows = record["faults"].values()
         caught = sum(all(one == of for one, of in row.values()) for row in rows)
         files = sum(of for row in rows for _, of in row.values())
-        counts = (f"{caught} of {len(rows)}", files) if rows else ("", "")
+        # Groups that ran before this was counted were verified thoroughly at once.
+        counts = (f"{caught} of {len(rows)}", files, record.get("thorough", "")) if rows else ("", "", "")
         passed = record["clean_passed"]
         yield _line(f"`{group}`", _TITLES[group], *counts, len(record["clean"]), passed)
     names = {name for record in records.values() for name in record["clean"]}

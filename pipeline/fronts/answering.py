@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from pipeline.study.record import Answer, TrialRecord, able, violations
-from pipeline.study.spec import LARGER_IS_BETTER, Study
+from pipeline.fronts.record import Answer, TrialRecord, able, violations
+from pipeline.fronts.spec import LARGER_IS_BETTER, Study
 
 Bounds = Mapping[str, tuple[float, bool]]
 _UNITS = {"size_mb": "MB", "latency_ms": "ms", "memory_mb": "MB of memory", "macs_m": "million multiply-adds"}

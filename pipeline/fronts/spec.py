@@ -1,5 +1,6 @@
 """What a study can say: the recipe that every trial begins with, the keys to vary, objectives, and budgets."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -171,6 +172,8 @@ class Study(Section):
     relative to the study's."""
     published: Annotated[tuple[Published, ...], BeforeValidator(_listed)] = ()
     """Students of others, shown in a table of their own."""
+    notes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Sentences for who reads the front, such as what a recipe beside the trials has learnt from."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -204,3 +207,8 @@ def read(path: Path) -> Study:
     if not path.is_file():
         raise RecipeError(f"study {path} {no_file(path)}.")
     return validated(read_values(path), path, Study)
+
+
+def label(value: Any) -> str:
+    """Return the name of a value of a space: a string as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

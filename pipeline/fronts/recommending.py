@@ -1,16 +1,11 @@
 """Recommend a recipe for a budget from what studies have found already; nothing is tried anew."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pipeline.errors import ArtifactError, InputError
-from pipeline.study import record as records
-from pipeline.study.answering import quality_of
-from pipeline.study.record import Record, TrialRecord, able, violations
-
-SHIPPED = Path(__file__).parent / "records"
-"""Records that come with the package."""
+from pipeline.errors import InputError
+from pipeline.fronts.answering import quality_of
+from pipeline.fronts.record import Record, TrialRecord, able, violations
 
 
 @dataclass(frozen=True)
@@ -28,28 +23,6 @@ class Recommendation:
     """Bounds on what its study did not measure: it does not count as keeping them."""
     others: tuple[str, ...] = ()
     """Studies of the task that judge by other data or another metric, whose metrics are not of one scale with its."""
-
-
-def known(build: Path, given: Sequence[Path], note: Callable[[str], None]) -> list[tuple[Record, Path]]:
-    """Return records with their folders: those that are given, or else the build folder's and the package's.
-
-    Args:
-        build: the build folder.
-        given: records, or folders of studies; none means all that there are.
-        note: is told of a record that was not asked for by name and cannot be read.
-
-    Raises:
-        ArtifactError: a record that is given is absent or damaged.
-    """
-    if given:
-        return [(records.read(path), path if path.is_dir() else path.parent) for path in given]
-    found = []
-    for path in sorted((build / records.FOLDER).glob(f"*/{records.RECORD}")) + sorted(SHIPPED.glob("*.json")):
-        try:
-            found.append((records.read(path), path.parent))
-        except ArtifactError as error:
-            note(f"left out: {error}")
-    return found
 
 
 def recommend(

@@ -10,7 +10,7 @@ import tomli_w
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data import corpus, retrieval
 from pipeline.data.datasets import DATASETS
-from pipeline.study.record import Record, TrialRecord
+from pipeline.fronts.record import Record, TrialRecord
 
 _PATHS = (
     *("source", "checkpoint", "into", "teacher", "model", "file", "train_file", "dev_file", "policy"),

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.study.record import TrialRecord, shown, violations
-from pipeline.study.spec import LARGER_IS_BETTER, Budget, Measure
+from pipeline.fronts.record import TrialRecord, shown, violations
+from pipeline.fronts.spec import LARGER_IS_BETTER, Budget, Measure
 
 Bounds = Mapping[str, tuple[float, bool]]
 

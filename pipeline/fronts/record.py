@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline import atomic
 from pipeline.errors import ArtifactError
-from pipeline.study.parts import Parts
-from pipeline.study.spec import Study
+from pipeline.fronts.parts import Parts
+from pipeline.fronts.spec import Study
 
 FOLDER = "studies"
 TRIALS, RECORD, JOURNAL = "trials.jsonl", "record.json", "journal.log"
@@ -23,6 +23,8 @@ BESIDE = 1_000_000
 """Number of the first recipe that is shown beside the trials."""
 STEPS: tuple[Step, ...] = ("compressed", "trained", "files")
 """How far a trial came, from the cheapest judgement on."""
+SHIPPED = Path(__file__).parent / "records"
+"""Records that come with the package."""
 
 
 class _Frozen(BaseModel):
@@ -189,6 +191,46 @@ def read(path: Path) -> Record:
             f"{file} is damaged: it lacks the recipe of trial {absent[0]}. `pocketbert study` writes it."
         )
     return found
+
+
+def known(build: Path, given: Sequence[Path], note: Callable[[str], None]) -> list[tuple[Record, Path]]:
+    """Return records with their files: those that are given, or else the build folder's and the package's.
+
+    Args:
+        build: the build folder.
+        given: records, or folders of studies; none means all that there are.
+        note: is told of a record that was not asked for by name and cannot be read.
+
+    Raises:
+        ArtifactError: a record that is given is absent or damaged.
+    """
+    if given:
+        return [(read(path), path / RECORD if path.is_dir() else path) for path in given]
+    found = []
+    for path in sorted((build / FOLDER).glob(f"*/{RECORD}")) + sorted(SHIPPED.glob("*.json")):
+        try:
+            found.append((read(path), path))
+        except ArtifactError as error:
+            note(f"left out: {error}")
+    return found
+
+
+def began_with(record: Record, folder: Path, source: str, base: Path) -> bool:
+    """Return whether all students of a study were made of one checkpoint.
+
+    Args:
+        record: of the study.
+        folder: where the record is; relative paths of its recipes start there.
+        source: the checkpoint, as `student.source` names it.
+        base: where a relative path of `source` starts.
+    """
+    sources = {_checkpoint(str(values.get("student", {}).get("source")), folder) for values in record.recipes.values()}
+    return sources == {_checkpoint(source, base)}
+
+
+def _checkpoint(source: str, folder: Path) -> str:
+    path = folder / Path(source).expanduser()
+    return os.path.realpath(path) if path.exists() else source
 
 
 def violations(measures: Mapping[str, float], bounds: Mapping[str, tuple[float, bool]]) -> dict[str, float]:
