@@ -57,6 +57,9 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
     for step in steps:
         if step.artifact:
             table.add_row(step.name, "[dim]keep[/dim]", "[dim]nothing changed[/dim]", "", "")
+        elif not step.made:
+            size = f"{step.disk_bytes / 1e6:.0f} MB"
+            table.add_row(step.name, "[dim]fetch[/dim]", f"[dim]{escape(step.reason)}[/dim]", "", size)
         else:
             table.add_row(
                 step.name,
@@ -66,7 +69,7 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
                 f"~{step.disk_bytes / 1e6:.0f} MB",
             )
     show(table)
-    todo = [step for step in steps if not step.artifact]
+    todo = [step for step in steps if step.made]
     seconds, disk = sum(step.seconds for step in todo), sum(step.disk_bytes for step in todo)
     estimate = f"about {seconds / 60:.1f} min of work and {disk / 1e6:.0f} MB, estimated"
     say(f"{len(todo)} of {len(steps)} to make in {build}: {estimate}.")

@@ -22,6 +22,7 @@ from pipeline.execution.store import Store
 
 _PATIENCE_SECONDS = 0.5
 _NAMED = 3
+FETCHED = "in the remote store"
 
 
 class Progress(Protocol):
@@ -117,19 +118,23 @@ def plan(graph: Graph, store: Store, pace: Pace | None = None) -> Outcome:
         pace: corrects the estimated seconds; None leaves them.
     """
     outcome = Outcome(graph)
+    known: dict[str, Artifact] = {}
     for identity, node in graph.nodes.items():
-        spec = spec_of(node, outcome.artifacts)
+        spec = spec_of(node, known)
         found = store.lookup(spec) if spec else None
+        elsewhere = store.elsewhere(spec) if spec and found is None else None
         if found:
             outcome.artifacts[identity] = found
+        if there := found or elsewhere:
+            known[identity] = there
         estimate = node.estimate
         step = Step(
             graph.name(node),
             store.build / graph.place(node),
-            found is None,
-            "" if found else _reason(node, spec, outcome, store),
-            0.0 if found else pace.seconds(node) if pace else estimate.seconds,
-            0 if found else estimate.disk_bytes,
+            there is None,
+            FETCHED if elsewhere else "" if found else _reason(node, spec, outcome, store),
+            0.0 if there else pace.seconds(node) if pace else estimate.seconds,
+            sum(one.bytes for one in elsewhere.manifest.files) if elsewhere else 0 if found else estimate.disk_bytes,
             found,
             spec.key if spec else None,
         )
@@ -282,7 +287,8 @@ class _Run:
             self._progress.note(f"{name}: {damage}; made again")
         self._progress.started(name)
         kept = self._graph.nodes[node.identity]
-        log = self._store.build / kept.recipe / "logs" / f"{kept.name.replace(' ', '-')}.log"
+        # Absolute, for processes whose working folder is another one.
+        log = self._store.root.parent / kept.recipe / "logs" / f"{kept.name.replace(' ', '-')}.log"
         inputs = {
             label: one.path if isinstance(one, External) else self.outcome.artifacts[one.identity].path
             for label, one in node.inputs.items()

@@ -26,6 +26,8 @@ class External:
 
     path: Path
     digest: str
+    names: tuple[str, ...] = ()
+    """The files that count, where the path is a folder."""
 
 
 @dataclass(frozen=True)

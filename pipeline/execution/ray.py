@@ -1,7 +1,8 @@
-"""The executor for a Ray cluster: nodes run wherever a core is free, and exchange artifacts through a shared folder.
+"""The executor for a Ray cluster: nodes run wherever a core is free, and exchange artifacts through a store.
 
-The build folder lies on storage that every machine mounts at the same path. Latency is measured only on a machine that
-carries the resource of this machine's kind, since a record is about one processor: `machine_resource` names it.
+The build folder lies on storage that every machine mounts at the same path; with a remote store each machine has a
+folder of its own, see `elsewhere`. Latency is measured only on a machine that carries the resource of this machine's
+kind, since a record is about one processor: `machine_resource` names it.
 """
 
 import contextlib
@@ -10,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from pipeline.artifact import Manifest, digest_of
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
+from pipeline.execution import elsewhere, remote
+from pipeline.execution.elsewhere import Elsewhere, Origin
 from pipeline.execution.executor import Job
 from pipeline.execution.local import Local
 from pipeline.execution.node import Node
@@ -24,6 +28,8 @@ _RETRIES = 2
 _PAUSE_SECONDS = 0.2
 _local: Local | None = None
 """In a Ray process: the executor whose workers stay warm between nodes."""
+_elsewhere: dict[Origin, Elsewhere] = {}
+"""In a Ray process: its own build folder, for each driver's and remote store."""
 
 
 def machine_resource() -> str:
@@ -58,6 +64,7 @@ class Ray:
         from ray.util.queue import Queue
 
         self._ray = ray
+        self._remote = remote.from_environment()
         self._perform = ray.remote(max_retries=_RETRIES)(perform)
         self._told = Queue()
         self._listeners: dict[str, Callable[[str, float], None]] = {}
@@ -83,7 +90,11 @@ class Ray:
         """
         key = job.spec.key
         self._listeners[key] = tell
-        reference = self._perform.options(**self._resources(job.node)).remote(job, self._told)
+        origin = None
+        if self._remote:
+            elsewhere.offer(job, self._remote)
+            origin = Origin(job.place.parent.parent, self._remote.address)
+        reference = self._perform.options(**self._resources(job.node)).remote(job, self._told, origin)
         self._references.append(reference)
         future: Future[Manifest] = Future()
         reference.future().add_done_callback(lambda done: _pass_on(done, future))
@@ -137,8 +148,14 @@ class Ray:
         self._ray.shutdown()
 
 
-def perform(job: Job, told: Any) -> Manifest:
-    """Run a node inside a Ray process, in a child process that stays warm."""
+def perform(job: Job, told: Any, origin: Origin | None = None) -> Manifest:
+    """Run a node inside a Ray process, in a child process that stays warm.
+
+    Args:
+        job: the node.
+        told: the queue of progress messages.
+        origin: where the job was laid out, if this machine does not see the folder.
+    """
     global _local
     _local = _local or Local()
     key = job.spec.key
@@ -147,7 +164,10 @@ def perform(job: Job, told: Any) -> Manifest:
         with contextlib.suppress(Exception):  # nobody listens any more
             told.put_nowait((key, what, fraction))
 
-    return _local.run(job, tell)
+    if origin is None:
+        return _local.run(job, tell)
+    here = _elsewhere.get(origin) or _elsewhere.setdefault(origin, Elsewhere(origin))
+    return here.run(job, partial(_local.run, tell=tell))
 
 
 def _pass_on(done: Future[Manifest], future: Future[Manifest]) -> None:

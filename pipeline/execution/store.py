@@ -23,6 +23,7 @@ from pipeline import artifact, atomic
 from pipeline.artifact import MANIFEST, Artifact, Manifest, Spec
 from pipeline.atomic import remove
 from pipeline.errors import ArtifactError
+from pipeline.execution import remote
 from pipeline.execution.runs import Runs
 from pipeline.trust import origin
 
@@ -44,6 +45,9 @@ class Store:
         # Processes on other machines read it by this path.
         self.root = Path(os.path.abspath(build)) / FOLDER
         self.runs = Runs(self.root / _RUNS)
+        self.remote = remote.from_environment()
+        """Where other machines' artifacts come from and this one's go to; None: nowhere."""
+        self._pushed: set[str] = set()
 
     def place(self, key: str) -> Path:
         """Return the folder of a key, which is absent or a whole artifact unless somebody damaged it."""
@@ -68,6 +72,8 @@ class Store:
         """Return the artifact of a spec whose key this process holds, or None; another run may have made it."""
         place = self.place(spec.key)
         found = whole(place, spec)
+        if found is None and self.remote and self.remote.fetch(spec.key, place):
+            found = whole(place, spec)
         if found:
             if place.stat().st_mode & 0o222:
                 # The run that made it was killed before it protected it.
@@ -75,6 +81,19 @@ class Store:
                     self._protect(spec.key)
             self._use(spec.key)
         return found
+
+    def elsewhere(self, spec: Spec) -> Artifact | None:
+        """Return the artifact of a spec that the remote store has, of which no file is here; None if it has none."""
+        manifest = self.remote.manifest(spec.key) if self.remote else None
+        return Artifact(self.place(spec.key), manifest) if manifest else None
+
+    def hold(self, key: str) -> bool:
+        """Fetch the artifact of a key that this process holds, unless it is here; return whether it is now."""
+        place = self.place(key)
+        if not is_whole(place, key) and not (self.remote and self.remote.fetch(key, place)):
+            return False
+        self.finished(key)
+        return True
 
     def damage(self, spec: Spec) -> str | None:
         """Return a description of the fault of the artifact under a spec's key; None if it is sound or absent."""
@@ -106,7 +125,13 @@ class Store:
         return self.root / _SCRATCH / key
 
     def finished(self, key: str) -> None:
-        """Make a new artifact read-only, remove its scratch folder, and record that this process uses it."""
+        """Make a new artifact read-only, remove its scratch folder, and record that this process uses it.
+
+        Raises:
+            ArtifactError: another machine made it, and the remote store does not have it.
+        """
+        if self.remote and not is_whole(self.place(key), key) and not self.remote.fetch(key, self.place(key)):
+            raise ArtifactError(f"the remote store {self.remote.name} lost {key[:12]}, which another machine made.")
         self._protect(key)
         self._use(key)
 
@@ -169,7 +194,7 @@ class Store:
         Raises:
             ArtifactError: the place cannot be written, or holds files of a user.
         """
-        if not view.is_symlink() and _is_whole(view, key):
+        if not view.is_symlink() and is_whole(view, key):
             return
         self.check_place(view)
         older = view if view.is_dir() and not view.is_symlink() else None
@@ -232,13 +257,16 @@ class Store:
             yield
 
     def _use(self, key: str) -> None:
-        """Record that this process uses an artifact, and the time of use."""
+        """Record that this process uses an artifact, and the time of use; the remote store gets what it lacks."""
         if self.runs.own is None:
             return
         self.runs.use(key)
         used = self.root / _USED / key
         used.parent.mkdir(exist_ok=True)
         used.touch()
+        if self.remote and key not in self._pushed:
+            self.remote.push(self.place(key), artifact.read_manifest(self.place(key)))
+            self._pushed.add(key)
 
     @contextmanager
     def making(self, key: str, *, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
@@ -438,7 +466,8 @@ def _added(view: Path) -> list[Path]:
         return []
 
 
-def _is_whole(view: Path, key: str) -> bool:
+def is_whole(view: Path, key: str) -> bool:
+    """Return whether a folder is a complete, undamaged artifact of a key."""
     try:
         return artifact.load(view).manifest.key == key
     except ArtifactError:

@@ -52,7 +52,7 @@ class Checkpoint:
     @property
     def input(self) -> Node | External:
         """The checkpoint as an input of a node: the node that makes it, or its files with their digest."""
-        return self.node or External(self.source.folder, self.source.digest)
+        return self.node or External(self.source.folder, self.source.digest, tuple(self.source.files))
 
 
 @dataclass

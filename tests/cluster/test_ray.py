@@ -18,6 +18,8 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import InputError, PipelineError, ToolchainError, WorkerDied
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Estimate, Graph, Input, Node
+from pipeline.execution.remote import VARIABLE
+from pipeline.execution.store import Store
 from pipeline.planning import run as running
 from pipeline.planning.checkpoints import StageName
 from pipeline.planning.request import Request
@@ -58,6 +60,23 @@ def test_a_cluster_makes_the_same_files_and_takes_times(cluster: Any, line: Tiny
     assert (tmp_path / "shared/tiny/report/index.html").is_file()
     # What a cluster made is there for this machine, and the other way round.
     assert not any(step.made for step in run(line, tmp_path / "shared", "report", None).steps)
+
+
+def test_machines_that_share_no_folder_make_the_same_files(
+    apart: tuple[Any, list[Path]], line: TinyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, workers = apart
+    monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/remote")
+    made = run(line, tmp_path / "driver", "verify", cluster.address)
+    assert all(step.made for step in made.steps)
+    for place in ("student", "litert-fp32/model", "litert-int8_dynamic/model", "executorch-fp32/model"):
+        files = {entry.path: entry.sha256 for entry in artifact.load(tmp_path / "driver/tiny" / place).manifest.files}
+        assert files == {entry.path: entry.sha256 for entry in artifact.load(line.folder / place).manifest.files}
+    held = [set(Store(worker).keys()) for worker in workers]
+    assert held[0] | held[1] == set(Store(tmp_path / "driver").keys())
+    assert all(held), "both worked"
+    # A machine that has nothing yet needs no cluster.
+    assert not any(step.made for step in run(line, tmp_path / "another", "verify", None).steps)
 
 
 def test_without_a_machine_for_times_it_is_said_before_it_waits(
