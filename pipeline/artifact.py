@@ -26,7 +26,7 @@ ORIGIN = ".origin"
 """File beside a manifest with the mark of who made the artifact, see `trust.origin`; no part of its content."""
 _FINDER = ".DS_Store"
 """macOS leaves this file in folders that somebody looked at; artifacts pass over it."""
-_LARGEST_MANIFEST_BYTES = 1 << 24
+LARGEST_MANIFEST_BYTES = 1 << 24
 
 
 def file_bytes(path: Path) -> int:
@@ -197,7 +197,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a finished artifact: it has no {MANIFEST}. Make it with `pocketbert run`."
         )
     try:
-        check_size(path, _LARGEST_MANIFEST_BYTES)
+        check_size(path, LARGEST_MANIFEST_BYTES)
         return strict.read(Manifest, path.read_bytes())
     except (ValueError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

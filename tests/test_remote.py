@@ -12,7 +12,7 @@ import pytest
 from conftest import Silent
 
 from pipeline import artifact
-from pipeline.artifact import Manifest, sha256_file
+from pipeline.artifact import FileEntry, Manifest, digest_of, sha256_file
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import elsewhere, executor, remote, store
 from pipeline.execution.elsewhere import Elsewhere, Origin
@@ -88,8 +88,9 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def graph(outside: Path) -> Graph:
     """Two nodes, of which the second one reads the first one and what lies outside."""
-    folder = External(outside, "a" * 64, ("named.txt",))
-    file = External(outside / "named.txt", "b" * 64)
+    digest = sha256_file(outside / "named.txt")
+    folder = External(outside, digest_of([["named.txt", digest]]), ("named.txt",))
+    file = External(outside / "named.txt", digest)
     first = node("first", write, ("one", Log()))
     second = node(
         "second",
@@ -210,6 +211,14 @@ def test_what_is_half_written_or_changed_is_made_again_and_mended(
         {"path": ""},
         {"sha256": "../../../outside/real.txt"},
         {"bytes": -1},
+        {"path": "deep//text.txt"},
+        {"path": "./text.txt"},
+        {"path": "a\0b"},
+        {"path": "\x1b[2Ja"},
+        {"path": "a" * 256},
+        {"path": "a/" * 999 + "a"},
+        {"path": ".origin"},
+        {"path": "deep/.DS_Store"},
     ],
 )
 def test_a_manifest_that_leads_outside_is_not_followed(
@@ -223,6 +232,7 @@ def test_a_manifest_that_leads_outside_is_not_followed(
     place.write_text(json.dumps(document))
     before = {path for path in tmp_path.rglob("*") if path.name == "escaped.txt"}
     assert steps(carried_out(graph(outside), tmp_path / "two")) == NONE | {"third": True}
+    assert steps(carried_out(graph(outside), tmp_path / "three")) == NONE, "and it is mended"
     assert before == {path for path in tmp_path.rglob("*") if path.name == "escaped.txt"} == set()
     assert not Path("/tmp/escaped.txt").exists()
 
@@ -241,7 +251,12 @@ def test_another_artifact_under_a_key_is_not_taken(tmp_path: Path, address: Path
     ("wrong", "error", "said"),
     [
         ("nonsense://bucket", InputError, "'nonsense://bucket'.*install the package of its protocol"),
+        ("s3:/bucket", InputError, "// is missing"),
+        ("ftp://[bucket", InputError, "'ftp://\\[bucket': Invalid IPv6"),
         ("ftp://me:secret@127.0.0.1:1/x", ArtifactError, "ftp://me:…@127.0.0.1:1/x failed: .*refused"),
+        ("simplecache::ftp://me:secret@127.0.0.1:1/x", ArtifactError, "failed: .*refused"),
+        ("ftp://me:secret/of@127.0.0.1:1/x", InputError, "'ftp://me:…@127.0.0.1:1/x': .* as %2F"),
+        ("/proc/self/status", ArtifactError, "/proc/self/status failed: .*Not a directory"),
         ("file:///proc/self/none", ArtifactError, "file:///proc/self/none failed"),
     ],
 )
@@ -265,9 +280,13 @@ def test_a_machine_without_the_driver_s_folder_gets_its_inputs_and_gives_back_wh
     assert steps(outcome) == ALL
     assert files_of(outcome) == {"text.txt": "two one+two"}
     worker = Store(tmp_path / "driver/worker")
-    assert worker.keys() == Store(tmp_path / "driver").keys()
-    sent = {path.name for path in (tmp_path / "driver/worker/store/.outside").rglob("*") if path.is_file()}
+    received = set(worker.keys()) - set(Store(tmp_path / "driver").keys())
+    assert len(received) == 2
+    sent = {path.name for key in received for path in worker.place(key).rglob("*") if path.is_file()}
     assert sent == {"named.txt", artifact.MANIFEST}, "only what counts"
+    assert worker.evict() == [], "this process uses them"
+    apart.there._running.close()
+    assert received <= set(worker.evict()), "a worker's checkpoints count towards its limit"
     again = carried_out(graph(outside), tmp_path / "alone")
     assert files_of(again) == files_of(outcome)
 
@@ -283,3 +302,191 @@ def test_an_input_that_the_store_lost_is_told(tmp_path: Path, address: Path, out
         shutil.rmtree(address)
         with pytest.raises(ArtifactError, match=r"second needs .* which the remote store does not have"):
             executor.carry_out(graph(outside), kept, apart, Silent())
+
+
+def test_a_worker_reads_what_the_driver_s_key_says_or_nothing(tmp_path: Path, address: Path, outside: Path) -> None:
+    """A step without a fixed result, such as training, that two machines carried out at once."""
+    driver, other = tmp_path / "driver", tmp_path / "other"
+    first = Graph("own")
+    first.include(node("first", write_anything, (str(tmp_path / "count"),)))
+    second = Graph("own")
+    second.include(node("second", join, (Scratch(), (Input("before"),)), before=next(iter(first.nodes.values()))))
+    carried_out(first, other)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(remote.VARIABLE)
+        carried_out(first, driver)
+    apart = Apart(driver, Remote(os.environ[remote.VARIABLE]))
+    with pytest.raises(
+        ArtifactError, match=r"second reads .* another machine's.* Rename (/\S+/store/\w+), so"
+    ) as raised:
+        carried_out(second, driver, apart)
+    place = Path(str(raised.value).split("Rename ")[1].split(",")[0])
+    place.rename(driver / "aside")
+    made = carried_out(second, driver, apart).at("own", "second")
+    assert made
+    assert (made.path / "deep/text.txt").read_text() == "1"
+
+
+def write_anything(count: str, out: Path) -> Mapping[str, Any]:
+    number = int(Path(count).read_text()) + 1 if Path(count).exists() else 1
+    Path(count).write_text(str(number))
+    (out / "deep").mkdir()
+    (out / "deep" / "text.txt").write_text(str(number))
+    return {}
+
+
+def test_what_a_lost_worker_finished_is_not_made_again(tmp_path: Path, address: Path) -> None:
+    apart = Apart(tmp_path / "driver", Remote(os.environ[remote.VARIABLE]))
+    first = Graph("own")
+    first.include(node("first", write_anything, (str(tmp_path / "count"),)))
+
+    class Twice(Here):
+        def run(self, job: Job) -> Manifest:
+            apart.run(job)
+            again = Apart(tmp_path / "second", apart.remote)
+            again.there._origin = apart.there._origin
+            return again.run(job)
+
+    made = carried_out(first, tmp_path / "driver", Twice()).at("own", "first")
+    assert made
+    assert (tmp_path / "count").read_text() == (made.path / "deep/text.txt").read_text() == "1"
+
+
+def test_what_the_store_got_meanwhile_is_what_the_driver_goes_on_with(tmp_path: Path, address: Path) -> None:
+    first = Graph("own")
+    first.include(node("first", write_anything, (str(tmp_path / "count"),)))
+
+    class Slower(Here):
+        def run(self, job: Job) -> Manifest:
+            carried_out(first, tmp_path / "other")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv(remote.VARIABLE)
+                made = carried_out(first, tmp_path / "third").at("own", "first")
+            assert made
+            return made.manifest
+
+    made = carried_out(first, tmp_path / "driver", Slower()).at("own", "first")
+    assert made
+    assert made.manifest == artifact.load(made.path).manifest
+
+
+def test_a_lost_connection_is_not_an_absent_artifact(tmp_path: Path, address: Path, outside: Path) -> None:
+    """`exists` of fsspec says no to any error, and servers end a connection that a long step left idle."""
+    made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
+    assert made
+    lost = []
+
+    class Lost:
+        def exists(self, *_: Any) -> bool:
+            return False
+
+        def __getattr__(self, name: str) -> Any:
+            lost.append(name)
+            raise BrokenPipeError(32, "Broken pipe")
+
+    key = made.manifest.key
+    there = Remote(os.environ[remote.VARIABLE])
+    there._connected = (Lost(), str(address))
+    assert there.manifest(key) == made.manifest
+    there._connected = (Lost(), str(address))
+    (entry,) = made.manifest.files
+    assert there._ask(lambda files, root: remote._get(entry, tmp_path / "got", files, root))
+    assert "rm_file" not in lost
+
+
+def test_files_that_one_folder_cannot_hold_do_not_stop_a_run(tmp_path: Path, address: Path, outside: Path) -> None:
+    made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
+    assert made
+    (entry,) = made.manifest.files
+    place = address / "artifacts" / f"{made.manifest.key}.json"
+    for number, names in enumerate((["a", "a"], ["a", "A"], ["a", "a/b"], ["A/b", "a"])):
+        files = [FileEntry(path=name, sha256=entry.sha256, bytes=entry.bytes) for name in names]
+        place.write_text(made.manifest.model_copy(update={"files": files}).model_dump_json())
+        assert steps(carried_out(graph(outside), tmp_path / f"two{number}")) == NONE | {"third": True}
+        assert steps(carried_out(graph(outside), tmp_path / f"three{number}")) == NONE
+
+
+def test_a_manifest_that_would_fill_the_memory_is_not_read(tmp_path: Path, address: Path, outside: Path) -> None:
+    made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
+    assert made
+    os.truncate(address / "artifacts" / f"{made.manifest.key}.json", 1 << 40)
+    assert steps(carried_out(graph(outside), tmp_path / "two")) == NONE | {"third": True}
+    assert steps(carried_out(graph(outside), tmp_path / "three")) == NONE
+
+
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path, address: Path, outside: Path) -> None:
+    made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
+    assert made
+    (entry,) = made.manifest.files
+    (mine := tmp_path / "mine").write_text("mine")
+    for place in (
+        address / f"artifacts/{made.manifest.key}.json",
+        address / f"files/{entry.sha256[:2]}/{entry.sha256}",
+    ):
+        place.unlink()
+        place.symlink_to(mine)
+    assert steps(carried_out(graph(outside), tmp_path / "two")) == NONE | {"third": True}
+    assert mine.read_text() == "mine"
+    assert steps(carried_out(graph(outside), tmp_path / "three")) == NONE
+
+
+def test_two_machines_may_find_the_same_damage(tmp_path: Path, address: Path, outside: Path, monkeypatch: Any) -> None:
+    made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
+    assert made
+    (entry,) = made.manifest.files
+    (address / f"files/{entry.sha256[:2]}/{entry.sha256}").write_bytes(b"\0" * entry.bytes)
+    there, get = Remote(os.environ[remote.VARIABLE]), remote._get
+
+    def both(*given: Any) -> bool:
+        monkeypatch.setattr(remote, "_get", get)
+        assert not Remote(there.address).fetch(made.manifest.key, tmp_path / "two")
+        return get(*given)
+
+    monkeypatch.setattr(remote, "_get", both)
+    assert not there.fetch(made.manifest.key, tmp_path / "three")
+
+
+def test_a_file_that_changed_meanwhile_is_not_sent_as_the_earlier_one(tmp_path: Path, address: Path) -> None:
+    (file := tmp_path / "file.txt").write_text("one")
+    digest = sha256_file(file)
+    file.write_text("two")
+    with pytest.raises(ArtifactError, match=r"file\.txt was changed since the run began"):
+        remote.outside(file, digest, ())
+
+
+def test_another_file_in_the_place_of_an_outside_one_is_refused(tmp_path: Path, address: Path, outside: Path) -> None:
+    apart = Apart(tmp_path / "driver", Remote(os.environ[remote.VARIABLE]))
+    digest = sha256_file(outside / "named.txt")
+    (other := tmp_path / "named.txt").write_text("other")
+    described, paths = remote.outside(other, sha256_file(other), ())
+    planted = described.model_copy(update={"key": remote.outside_key(digest)})
+    apart.remote.push(other, planted, source=paths)
+    with pytest.raises(ArtifactError, match=r"named\.txt is something else; remove \w+\.json there"):
+        carried_out(graph(outside), tmp_path / "driver", apart)
+
+
+def test_a_worker_s_folder_is_its_user_s_alone(tmp_path: Path, address: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.delenv(elsewhere.BUILD_VARIABLE, raising=False)
+    folder = tmp_path / f"pocketbert-{os.getuid()}"
+    assert elsewhere._temporary() == folder
+    assert not folder.stat().st_mode & 0o077
+    folder.chmod(0o777)
+    with pytest.raises(
+        ArtifactError, match=r"not this user's alone. Name a folder of your own in POCKETBERT_WORKER_BUILD"
+    ):
+        Elsewhere(Origin(tmp_path, "x"))
+    folder.rename(tmp_path / "planted")
+    folder.symlink_to(tmp_path / "planted")
+    with pytest.raises(ArtifactError, match="not this user's alone"):
+        Elsewhere(Origin(tmp_path, "x"))
+
+
+def test_a_path_means_the_same_folder_to_a_worker(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(remote.VARIABLE, " models ")
+    found = remote.from_environment()
+    assert found
+    assert found.address == str(tmp_path / "models")
+    monkeypatch.setenv(remote.VARIABLE, " ")
+    assert remote.from_environment() is None

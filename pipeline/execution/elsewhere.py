@@ -1,6 +1,7 @@
 """Nodes on machines that do not see the driver's build folder: inputs come from a remote store, artifacts go there."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifact import Manifest
+from pipeline import atomic
+from pipeline.artifact import Manifest, read_manifest
 from pipeline.errors import ArtifactError
 from pipeline.execution import store as stores
-from pipeline.execution.executor import Job
+from pipeline.execution.executor import Job, counted
 from pipeline.execution.node import External
-from pipeline.execution.remote import Remote, outside, outside_key
+from pipeline.execution.remote import Remote, content_digest, outside, outside_key
 from pipeline.execution.store import KEY_LENGTH, Store
 
 BUILD_VARIABLE = "POCKETBERT_WORKER_BUILD"
 """Environment variable of a worker: its own build folder."""
-_OUTSIDE = ".outside"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Origin:
 def offer(job: Job, remote: Remote) -> None:
     """Write a node's inputs that no stage made into the remote store; the driver does it before it hands out a job."""
     for one in job.node.inputs.values():
-        if isinstance(one, External):
+        # To hash a checkpoint for every node that begins with it takes longer than the question.
+        if isinstance(one, External) and remote.manifest(outside_key(one.digest)) is None:
             described, paths = outside(one.path, one.digest, one.names)
             remote.push(one.path, described, source=paths)
 
@@ -43,10 +45,13 @@ class Elsewhere:
     """The build folder of a worker, registered as used until its process ends."""
 
     def __init__(self, origin: Origin) -> None:
-        """Open the folder that the environment names, or one of this user's temporary ones."""
-        usual = Path(tempfile.gettempdir()) / f"pocketbert-{os.getuid()}"
+        """Open the folder that the environment names, or one of this user's temporary ones.
+
+        Raises:
+            ArtifactError: the folder cannot be written, or somebody else may write there.
+        """
         self._origin = origin
-        self._store = Store(Path(os.environ.get(BUILD_VARIABLE) or usual))
+        self._store = Store(Path(os.environ.get(BUILD_VARIABLE) or _temporary()))
         self._store.remote = Remote(origin.address)
         self._running = ExitStack()
         self._running.enter_context(self._store.running())
@@ -61,7 +66,9 @@ class Elsewhere:
         received = self._receive(job)
         # A job that was lost may still run in another process of this machine.
         with self._store.making(job.spec.key, waiting=lambda: None):
-            manifest = run(received)
+            # The machine that was lost may have finished it; a second one would have other last digits.
+            found = self._store.lookup_and_hold(job.spec)
+            manifest = found.manifest if found else run(received)
             self._store.finished(job.spec.key)
         return manifest
 
@@ -99,13 +106,39 @@ class Elsewhere:
         with self._store.making(key, waiting=lambda: None):
             if not self._store.hold(key):
                 raise ArtifactError(f"{job.name} needs {key[:12]}, which the remote store does not have.")
+            place, remote = self._store.place(key), self._store.remote
+            if not _is_read(job, place) and not (remote and remote.fetch(key, place) and _is_read(job, place)):
+                raise ArtifactError(
+                    f"{job.name} reads {key[:12]}, of which the remote store has another machine's, with other digits. "
+                    f"Rename {self._origin.build / stores.FOLDER / key}, so that the store's is taken; run again."
+                )
+            self._store.finished(key)
 
     def _outside(self, one: External) -> Path:
         """Return where the files of an input that no stage made are on this machine."""
-        key, remote = outside_key(one.digest), self._store.remote
-        assert remote
-        folder = self._store.root / _OUTSIDE / key
+        key = outside_key(one.digest)
+        place = self._store.place(key)
         with self._store.making(key, waiting=lambda: None):
-            if not stores.is_whole(folder, key) and not remote.fetch(key, folder):
+            if not self._store.hold(key):
                 raise ArtifactError(f"{one.path} is not in the remote store.")
-        return folder if one.names else folder / one.path.name
+            if content_digest(read_manifest(place), folder=bool(one.names)) != one.digest:
+                raise ArtifactError(
+                    f"what the remote store has as {one.path} is something else; remove {key}.json there."
+                )
+        return place if one.names else place / one.path.name
+
+
+def _temporary() -> Path:
+    """Return this user's build folder among the temporary files, whose name others can foresee."""
+    folder = Path(tempfile.gettempdir()) / f"pocketbert-{os.getuid()}"
+    with atomic.writing(folder.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ArtifactError(f"{folder} is not this user's alone. Name a folder of your own in {BUILD_VARIABLE}.")
+    return folder
+
+
+def _is_read(job: Job, place: Path) -> bool:
+    """Return whether an artifact's content is one that a job's key counts."""
+    return counted(job.node, read_manifest(place)) in job.spec.inputs.values()

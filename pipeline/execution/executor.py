@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.artifact import Artifact, Manifest, Spec, digest_of
+from pipeline.artifact import Artifact, Manifest, Spec, digest_of, read_manifest
 from pipeline.errors import ArtifactError
 from pipeline.execution.node import External, Graph, Node, resolve
 from pipeline.execution.pace import Pace
@@ -307,8 +307,10 @@ class _Run:
     def _finish(self, future: Future[Manifest]) -> None:
         node, spec, reason, began = self._running.pop(future)
         try:
-            manifest = future.result()
+            future.result()
             self._store.finished(spec.key)
+            # Of what another machine made, the remote store may have had an earlier one, with other last digits.
+            manifest = read_manifest(self._store.place(spec.key))
         except BaseException:
             self._store.abandon(spec.key)
             raise
@@ -346,9 +348,14 @@ def spec_of(node: Node, artifacts: Mapping[str, Artifact]) -> Spec | None:
         found = artifacts.get(parent.identity)
         if found is None:
             return None
-        said = [found.manifest.metrics, found.manifest.params, found.manifest.tools]
-        digests[parent.identity] = digest_of([found.digest, *said]) if node.counts_manifest else found.digest
+        digests[parent.identity] = counted(node, found.manifest)
     return node.spec(digests)
+
+
+def counted(node: Node, found: Manifest) -> str:
+    """Return the digest by which a node's key counts an input."""
+    said = [found.metrics, found.params, found.tools]
+    return digest_of([found.digest, *said]) if node.counts_manifest else found.digest
 
 
 def _reason(node: Node, spec: Spec | None, outcome: Outcome, store: Store) -> str:
