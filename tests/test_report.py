@@ -889,6 +889,23 @@ def test_fronts_of_the_same_student_are_found_and_of_one_name_the_build_folder_s
     assert shipped.parent == SHIPPED
 
 
+@pytest.mark.parametrize("student", ["x", {}, {"source": "~nobody-here/x"}, {"source": "a" * 5000}])
+def test_a_record_that_names_no_checkpoint_stops_no_run(tmp_path: Path, student: Any) -> None:
+    made = study_record([trial(0, 0.9, 20.0)], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    (folder := tmp_path / "build/studies/odd").mkdir(parents=True)
+    (folder / RECORD).write_text(made.model_copy(update={"recipes": {0: {"student": student}}}).model_dump_json())
+    assert measured.find_studies(tmp_path / "build", "embedding", "student", tmp_path) == {}
+
+
+def test_a_record_whose_trials_lack_measures_is_left_out(tmp_path: Path) -> None:
+    bare = trial(0, 0.9, 20.0).model_copy(update={"measures": {}})
+    made = study_record([bare], Answer(trial=0, fits=True, beyond={}, sentences=[]))
+    (tmp_path / RECORD).write_text(made.model_copy(update={"recipes": {0: {}}}).model_dump_json())
+    found = measured.read({"study bare": tmp_path / RECORD}, [])
+    assert not found.fronts
+    assert found.left_out == ["study bare cannot be read: 'metric'"]
+
+
 def test_phones_are_shown_and_what_is_no_latency_is_left_out(tmp_path: Path) -> None:
     """Records beside the run: a phone's, a throttled one's, an emulator's, one of an earlier file, and half a file."""
     out = build(tmp_path, usual())

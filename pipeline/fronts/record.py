@@ -224,13 +224,17 @@ def began_with(record: Record, folder: Path, source: str, base: Path) -> bool:
         source: the checkpoint, as `student.source` names it.
         base: where a relative path of `source` starts.
     """
-    sources = {_checkpoint(str(values.get("student", {}).get("source")), folder) for values in record.recipes.values()}
+    students = [values.get("student") for values in record.recipes.values()]
+    sources = {_checkpoint(str(one.get("source")), folder) if isinstance(one, dict) else "" for one in students}
     return sources == {_checkpoint(source, base)}
 
 
 def _checkpoint(source: str, folder: Path) -> str:
-    path = folder / Path(source).expanduser()
-    return os.path.realpath(path) if path.exists() else source
+    # Of a record, it may be anything: the name of no user, or longer than a path can be.
+    with contextlib.suppress(OSError, RuntimeError):
+        path = folder / Path(source).expanduser()
+        return os.path.realpath(path) if path.exists() else source
+    return source
 
 
 def violations(measures: Mapping[str, float], bounds: Mapping[str, tuple[float, bool]]) -> dict[str, float]:

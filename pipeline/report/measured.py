@@ -96,7 +96,8 @@ def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measurements:
                     measured.left_out.append(f"{name} is of an earlier file; run `pocketbert arm64` again")
                 continue
             record = strict.read(BenchmarkRecord, file.read_bytes())
-        except (OSError, ValueError, ArtifactError) as error:
+        # A record's trials may lack what its study compares them by.
+        except (OSError, ValueError, LookupError, ArtifactError) as error:
             measured.left_out.append(f"{name} cannot be read: {str(error).splitlines()[0]}")
             continue
         reason = unfit(record, throttled=True)
