@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from pipeline.execution.executor import Job, Outcome
 from pipeline.execution.node import Estimate, External, Graph, Input, Log, Node, Scratch
 from pipeline.execution.remote import Remote
 from pipeline.execution.store import Store
+from pipeline.planning import run
 
 
 def write(text: str, log: Path, out: Path) -> Mapping[str, Any]:
@@ -120,10 +122,10 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def carried_out(graph: Graph, build: Path, run: Here | None = None) -> Outcome:
+def carried_out(graph: Graph, build: Path, runs: Here | None = None) -> Outcome:
     kept = Store(build)
     with kept.running():
-        return executor.carry_out(graph, kept, run or Here(), Silent())
+        return executor.carry_out(graph, kept, runs or Here(), Silent())
 
 
 def steps(outcome: Outcome) -> dict[str, bool]:
@@ -368,6 +370,23 @@ def test_what_the_store_got_meanwhile_is_what_the_driver_goes_on_with(tmp_path: 
     made = carried_out(first, tmp_path / "driver", Slower()).at("own", "first")
     assert made
     assert made.manifest == artifact.load(made.path).manifest
+
+
+def test_a_target_that_another_machine_made_anew_is_told_as_outdated(
+    tmp_path: Path, address: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def target(text: str) -> Graph:
+        found = Graph("own")
+        place = "coreml-int8/model"
+        found.include(Node("own", "m", place, "m", 1, {"t": text}, {}, {}, write, (text, Log()), Estimate(1, 1)))
+        return found
+
+    build = tmp_path / "build"
+    carried_out(target("one"), build)
+    carried_out(target("two"), tmp_path / "other")
+    monkeypatch.setattr(run, "plan", lambda _, folder: executor.plan(target("two"), Store(folder)))
+    request: Any = SimpleNamespace(recipe=SimpleNamespace(name="own"), thorough=True)
+    assert run.outdated(request, build) == {"coreml-int8": "its folder shows another artifact"}
 
 
 def test_a_lost_connection_is_not_an_absent_artifact(tmp_path: Path, address: Path, outside: Path) -> None:

@@ -90,7 +90,9 @@ def _changed(request: Request, folder: Path) -> dict[str, str]:
         recipe, target, *part = step.place.relative_to(folder).parts
         shown = store.in_view(step.place)
         if recipe == request.recipe.name and part in (["model"], ["parity"]) and shown and shown.key != step.key:
-            changed.setdefault(target, step.reason or "its folder shows another artifact")
+            # Where the newer one is says nothing about what changed.
+            reason = "" if step.reason == execution.FETCHED else step.reason
+            changed.setdefault(target, reason or "its folder shows another artifact")
     return changed
 
 
