@@ -13,7 +13,7 @@ import pytest
 from conftest import Silent
 
 from pipeline import artifact
-from pipeline.artifact import FileEntry, Manifest, digest_of, sha256_file
+from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of, sha256_file
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import elsewhere, executor, remote, store
 from pipeline.execution.elsewhere import Elsewhere, Origin
@@ -128,6 +128,11 @@ def carried_out(graph: Graph, build: Path, runs: Here | None = None) -> Outcome:
         return executor.carry_out(graph, kept, runs or Here(), Silent())
 
 
+def described(address: Path, made: Artifact) -> Path:
+    key = made.manifest.key
+    return address / "artifacts" / key[:2] / f"{key}.json"
+
+
 def steps(outcome: Outcome) -> dict[str, bool]:
     return {step.name: step.made for step in outcome.steps}
 
@@ -193,7 +198,7 @@ def test_what_is_half_written_or_changed_is_made_again_and_mended(
     made = first.at("own", "third")
     assert made
     if what == "artifacts":
-        victim = address / "artifacts" / f"{made.manifest.key}.json"
+        victim = described(address, made)
     else:
         (entry,) = made.manifest.files
         victim = address / "files" / entry.sha256[:2] / entry.sha256
@@ -228,7 +233,7 @@ def test_a_manifest_that_leads_outside_is_not_followed(
 ) -> None:
     made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
     assert made
-    place = address / "artifacts" / f"{made.manifest.key}.json"
+    place = described(address, made)
     document = json.loads(place.read_text())
     document["files"][0] |= edit
     place.write_text(json.dumps(document))
@@ -244,8 +249,7 @@ def test_another_artifact_under_a_key_is_not_taken(tmp_path: Path, address: Path
     first, third = outcome.at("own", "first"), outcome.at("own", "third")
     assert first
     assert third
-    folder = address / "artifacts"
-    shutil.copy(folder / f"{first.manifest.key}.json", folder / f"{third.manifest.key}.json")
+    shutil.copy(described(address, first), described(address, third))
     assert steps(carried_out(graph(outside), tmp_path / "two")) == NONE | {"third": True}
 
 
@@ -417,7 +421,7 @@ def test_files_that_one_folder_cannot_hold_do_not_stop_a_run(tmp_path: Path, add
     made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
     assert made
     (entry,) = made.manifest.files
-    place = address / "artifacts" / f"{made.manifest.key}.json"
+    place = described(address, made)
     for number, names in enumerate((["a", "a"], ["a", "A"], ["a", "a/b"], ["A/b", "a"])):
         files = [FileEntry(path=name, sha256=entry.sha256, bytes=entry.bytes) for name in names]
         place.write_text(made.manifest.model_copy(update={"files": files}).model_dump_json())
@@ -428,7 +432,7 @@ def test_files_that_one_folder_cannot_hold_do_not_stop_a_run(tmp_path: Path, add
 def test_a_manifest_that_would_fill_the_memory_is_not_read(tmp_path: Path, address: Path, outside: Path) -> None:
     made = carried_out(graph(outside), tmp_path / "one").at("own", "third")
     assert made
-    os.truncate(address / "artifacts" / f"{made.manifest.key}.json", 1 << 40)
+    os.truncate(described(address, made), 1 << 40)
     assert steps(carried_out(graph(outside), tmp_path / "two")) == NONE | {"third": True}
     assert steps(carried_out(graph(outside), tmp_path / "three")) == NONE
 
@@ -439,7 +443,7 @@ def test_nothing_is_written_through_a_planted_link(tmp_path: Path, address: Path
     (entry,) = made.manifest.files
     (mine := tmp_path / "mine").write_text("mine")
     for place in (
-        address / f"artifacts/{made.manifest.key}.json",
+        described(address, made),
         address / f"files/{entry.sha256[:2]}/{entry.sha256}",
     ):
         place.unlink()

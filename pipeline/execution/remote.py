@@ -113,7 +113,7 @@ class Remote:
         """Return the manifest of an artifact, or None if there is none that is whole."""
 
         def read(files: Any, root: str) -> bytes | None:
-            place = f"{root}/artifacts/{key}.json"
+            place = _described(root, key)
             size = _size(files, place)
             return files.cat_file(place) if size is not None and size <= artifact.LARGEST_MANIFEST_BYTES else None
 
@@ -142,7 +142,7 @@ class Remote:
 
         def finish(files: Any, root: str) -> None:
             content = manifest.model_dump_json().encode()
-            _write(files, f"{root}/artifacts/{manifest.key}.json", lambda place: files.pipe_file(place, content))
+            _write(files, _described(root, manifest.key), lambda place: files.pipe_file(place, content))
 
         self._ask(finish)
 
@@ -170,7 +170,7 @@ class Remote:
                     (aside / entry.path).parent.mkdir(parents=True, exist_ok=True)
                     if not self._ask(partial(_get, entry, aside / entry.path)):
                         # Whoever makes the artifact again writes it again.
-                        self._ask(lambda files, root: _remove(files, f"{root}/artifacts/{key}.json"))
+                        self._ask(lambda files, root: _remove(files, _described(root, key)))
                         return False
                 artifact.write_manifest(aside, manifest)
                 atomic.put(aside, place)
@@ -231,8 +231,14 @@ def _get(entry: FileEntry, path: Path, files: Any, root: str) -> bool:
     return False
 
 
+# Of a flat folder, some protocols list every file to find one.
+
+
+def _described(root: str, key: str) -> str:
+    return f"{root}/artifacts/{key[:2]}/{key}.json"
+
+
 def _place(root: str, entry: FileEntry) -> str:
-    # Of a flat folder, some protocols list every file to find one.
     return f"{root}/files/{entry.sha256[:2]}/{entry.sha256}"
 
 
