@@ -29,7 +29,7 @@ class Origin:
     build: Path
     """The driver's build folder, absolute."""
     address: str
-    """Of the remote store."""
+    """Address of the remote store."""
 
 
 def offer(job: Job, remote: Remote) -> None:
@@ -68,7 +68,9 @@ class Elsewhere:
         with self._store.making(job.spec.key, waiting=lambda: None):
             # The machine that was lost may have finished it; a second one would have other last digits.
             found = self._store.lookup_and_hold(job.spec)
-            manifest = found.manifest if found else run(received)
+            if found:
+                return found.manifest
+            manifest = run(received)
             self._store.finished(job.spec.key)
         return manifest
 
@@ -107,7 +109,10 @@ class Elsewhere:
             if not self._store.hold(key):
                 raise ArtifactError(f"{job.name} needs {key[:12]}, which the remote store does not have.")
             place, remote = self._store.place(key), self._store.remote
-            if not _is_read(job, place) and not (remote and remote.fetch(key, place) and _is_read(job, place)):
+            if _is_read(job, place):
+                return
+            # What lies here may be of an earlier run.
+            if not (remote and remote.fetch(key, place) and _is_read(job, place)):
                 raise ArtifactError(
                     f"{job.name} reads {key[:12]}, of which the remote store has another machine's, with other digits. "
                     f"Rename {self._origin.build / stores.FOLDER / key}, so that the store's is taken; run again."

@@ -92,7 +92,8 @@ class Store:
         place = self.place(key)
         if not is_whole(place, key) and not (self.remote and self.remote.fetch(key, place)):
             return False
-        self.finished(key)
+        self._protect(key)
+        self._use(key)
         return True
 
     def damage(self, spec: Spec) -> str | None:
@@ -130,10 +131,11 @@ class Store:
         Raises:
             ArtifactError: another machine made it, and the remote store does not have it.
         """
-        if self.remote and not is_whole(self.place(key), key) and not self.remote.fetch(key, self.place(key)):
+        if self.remote is None:
+            self._protect(key)
+            self._use(key)
+        elif not self.hold(key):
             raise ArtifactError(f"the remote store {self.remote.name} lost {key[:12]}, which another machine made.")
-        self._protect(key)
-        self._use(key)
 
     def _protect(self, key: str) -> None:
         protect(self.place(key))

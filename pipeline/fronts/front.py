@@ -48,14 +48,14 @@ class Point(_Frozen):
     """A student in the plots of a front."""
 
     name: str
-    kind: Literal["front", "beaten", "beside", "base"]
+    kind: Literal["trial", "beside", "base"]
     measured: bool = True
     """Whether it is a file; if not, its costs are estimated."""
     measures: dict[str, float]
     interval: tuple[float, float] | None = None
     """Where its metric would lie at the ends of the interval of its loss."""
     row: int | None = None
-    """Number of the trial whose recipe it leads to."""
+    """Number of the trial whose recipe it leads to; None for what is not on the front."""
 
 
 class Front(_Frozen):
@@ -130,15 +130,15 @@ def on_front(record: Record) -> list[TrialRecord]:
     return sorted(found, key=lambda one: (one.step != "files", -one.measures.get(quality, 0.0)))
 
 
-def _point(one: TrialRecord, on_front: Sequence[int]) -> Point:
-    here = one.number in on_front
+def _point(one: TrialRecord, shown_rows: Sequence[int]) -> Point:
+    here = one.number in shown_rows
     interval = None
     if here and one.drop is not None and "metric" in one.measures:
         base = one.measures["metric"] + one.drop[0]
         interval = (base - one.drop[2], base - one.drop[1])
     return Point(
         name=str(one.number),
-        kind="front" if here else "beaten",
+        kind="trial",
         measured=one.step == "files",
         measures=one.measures,
         interval=interval,

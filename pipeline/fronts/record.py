@@ -193,11 +193,11 @@ def read(path: Path) -> Record:
     return found
 
 
-def known(build: Path, given: Sequence[Path], note: Callable[[str], None]) -> list[tuple[Record, Path]]:
+def known(build: Path | None, given: Sequence[Path], note: Callable[[str], None]) -> list[tuple[Record, Path]]:
     """Return records with their files: those that are given, or else the build folder's and the package's.
 
     Args:
-        build: the build folder.
+        build: the build folder; None: only the package's.
         given: records, or folders of studies; none means all that there are.
         note: is told of a record that was not asked for by name and cannot be read.
 
@@ -207,7 +207,8 @@ def known(build: Path, given: Sequence[Path], note: Callable[[str], None]) -> li
     if given:
         return [(read(path), path / RECORD if path.is_dir() else path) for path in given]
     found = []
-    for path in sorted((build / FOLDER).glob(f"*/{RECORD}")) + sorted(SHIPPED.glob("*.json")):
+    own = sorted((build / FOLDER).glob(f"*/{RECORD}")) if build else []
+    for path in own + sorted(SHIPPED.glob("*.json")):
         try:
             found.append((read(path), path))
         except ArtifactError as error:

@@ -59,7 +59,7 @@ def find_studies(build: Path | None, task: str, source: str, base: Path) -> dict
         base: where a relative path of `source` starts.
     """
     found: dict[str, Path] = {}
-    for record, file in studies.known(build or studies.SHIPPED, (), lambda _: None):
+    for record, file in studies.known(build, (), lambda _: None):
         if record.task == task and studies.began_with(record, file.parent, source, base):
             found.setdefault(_STUDY + record.study.name, file)
     return found
