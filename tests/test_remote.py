@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ from conftest import Silent
 
 from pipeline import artifact
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of, sha256_file
+from pipeline.data import corpus
+from pipeline.data.datasets import DATA_VARIABLE, DATASETS
 from pipeline.errors import ArtifactError, InputError
-from pipeline.execution import elsewhere, executor, remote, store
+from pipeline.execution import elsewhere, executor, planned, remote, store
 from pipeline.execution.elsewhere import Elsewhere, Origin
 from pipeline.execution.executor import Job, Outcome
 from pipeline.execution.node import Estimate, External, Graph, Input, Log, Node, Scratch
@@ -78,7 +81,7 @@ class Apart(Here):
 
     def run(self, job: Job) -> Manifest:
         elsewhere.offer(job, self.remote)
-        return self.there.run(job, super().run)
+        return self.there.run(job, planned.counted(), super().run)
 
 
 @pytest.fixture
@@ -339,6 +342,63 @@ def write_anything(count: str, out: Path) -> Mapping[str, Any]:
     (out / "deep").mkdir()
     (out / "deep" / "text.txt").write_text(str(number))
     return {}
+
+
+def words(kind: str, name: str, out: Path) -> Mapping[str, Any]:
+    """Write what a node reads by itself: a dataset's texts, or plain ones."""
+    if kind == "dataset":
+        row = DATASETS[name]
+        read = [] if row.absent("train") else [one.first for one in row.load("train")]
+    else:
+        read = [str(one) for one in corpus.texts([name], out, "texts")]
+    (out / "text.txt").write_text("\n".join(read))
+    return {}
+
+
+def digest_of_data(kind: str, name: str) -> str:
+    return str(DATASETS[name].digest("train") if kind == "dataset" else corpus.digests([name], Path(), "texts"))
+
+
+DATA = {
+    "dataset": ("rte", "rte/train.tsv", "index\tsentence1\tsentence2\tlabel\n0\tIt {}.\tIt falls.\tentailment\n"),
+    "texts": ("wikitext2", "lm/wikitext2-valid.txt", "It {}.\n"),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_worker_with_other_data_stores_nothing(
+    kind: str, tmp_path: Path, address: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, file, text = DATA[kind]
+    driver, worker = tmp_path / "driver", tmp_path / "worker-data"
+    for folder, verb in ((driver, "rains"), (worker, "rains")):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(text.format(verb))
+    monkeypatch.setenv(DATA_VARIABLE, str(driver))
+
+    class There(Apart):
+        def run(self, job: Job) -> Manifest:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(DATA_VARIABLE, str(worker))
+                return super().run(job)
+
+    def carried(build: Path) -> dict[str, bool]:
+        graph = Graph("own")
+        graph.include(replace(node("first", words, (kind, name)), params={"data": digest_of_data(kind, name)}))
+        return steps(carried_out(graph, build, There(build, Remote(f"file://{address}"))))
+
+    assert carried(tmp_path / "same") == {"first": True}
+    (driver / file).write_text(text.format("snows"))
+    with pytest.raises(InputError, match=r"is not the file that this run was planned with. Copy it"):
+        carried(tmp_path / "other")
+    (worker / file).unlink()
+    with pytest.raises(InputError, match=r"does not exist"):
+        carried(tmp_path / "absent")
+    (worker / file).write_text(text.format("snows"))
+    assert carried(tmp_path / "mended") == {"first": True}
+    # The driver itself reads what it likes.
+    (driver / file).write_text(text.format("hails"))
+    assert words(kind, name, tmp_path) == {}
 
 
 def test_what_a_lost_worker_finished_is_not_made_again(tmp_path: Path, address: Path) -> None:

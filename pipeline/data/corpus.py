@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.artifact import sha256_file
 from pipeline.data import readers
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Labelled
 from pipeline.data.location import locate
 from pipeline.errors import InputError
+from pipeline.execution import planned
 
 Unlabelled = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
@@ -63,7 +63,7 @@ def passages(texts: Sequence[str], tokens: int) -> list[str]:
 def digests(names: Sequence[str], recipe_file: Path, key: str) -> dict[str, str | None]:
     """Return the sha256 of what `texts` reads, by the name that the recipe gives it."""
     return {
-        name: sha256_file(plain_file(name, recipe_file, key)) if _is_plain(name) else DATASETS[name].digest("train")
+        name: planned.digest(plain_file(name, recipe_file, key)) if _is_plain(name) else DATASETS[name].digest("train")
         for name in names
     }
 
@@ -99,6 +99,7 @@ def lines(path: Path, key: str) -> list[str]:
     """
     if path.suffix.lower() in _LABELLED:
         raise InputError(f"{key}: {path} is a table, not plain text; save its texts as .txt, one a line.")
+    planned.check(path)
     try:
         every = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError as error:

@@ -13,9 +13,10 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from pipeline.artifact import digest_of, sha256_file
+from pipeline.artifact import digest_of
 from pipeline.data import readers
 from pipeline.errors import InputError
+from pipeline.execution import planned
 from pipeline.text import bundled
 
 DATA_VARIABLE = "POCKETBERT_DATA"
@@ -110,7 +111,17 @@ class Dataset:
         return Path(root) / file if root and file else None
 
     def absent(self, split: Split = "dev") -> str | None:
-        """Say why a split cannot be used now, or return None."""
+        """Say why a split cannot be used now, or return None.
+
+        Raises:
+            InputError: this machine works for another one, which has the split.
+        """
+        reason = self._absent(split)
+        if reason is not None:
+            planned.check_absent(f"{self.name}/{split}", reason)
+        return reason
+
+    def _absent(self, split: Split) -> str | None:
         if split == "train" and self.train is None:
             return "it has no rows to train on"
         path = self.path(split)
@@ -201,7 +212,7 @@ class Dataset:
         path = self.path(split)
         if path is None or not path.is_file():
             return None
-        content = sha256_file(path)
+        content = planned.digest(path, f"{self.name}/{split}")
         return digest_of([content, self.train_version]) if split == "train" and self.train_version > 1 else content
 
 

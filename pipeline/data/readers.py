@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.errors import InputError, no_file
+from pipeline.execution import planned
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TAGGED = ".conll"
@@ -35,6 +36,7 @@ def read_text(path: Path) -> str:
     if not os.path.isfile(path):
         # Nor a pipe: it is read more than once, and one that nobody writes to would never end.
         raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
+    planned.check(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -182,6 +184,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, Record]]:
 
     if not path.is_file():
         raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
+    planned.check(path)
     try:
         stored = parquet.read_table(path)
         features = Features.from_arrow_schema(stored.schema).items()

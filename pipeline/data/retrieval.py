@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.artifact import digest_of, sha256_file
+from pipeline.artifact import digest_of
 from pipeline.data import readers
 from pipeline.data.datasets import DATASETS, Labelled, data_folder_note
 from pipeline.data.location import locate
 from pipeline.errors import InputError
+from pipeline.execution import planned
 
 _CORPUS, _QUERIES, _JUDGEMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 _SPLITS = ("test", "dev")
@@ -67,7 +68,7 @@ class Source:
 
     def digest(self) -> str:
         """Return a digest of the files."""
-        return digest_of([self.name, *map(sha256_file, self.files)])
+        return digest_of([self.name, *map(planned.digest, self.files)])
 
 
 class _Building:

@@ -3,15 +3,17 @@
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline import atomic
 from pipeline.artifact import Manifest, read_manifest
 from pipeline.errors import ArtifactError
+from pipeline.execution import planned
 from pipeline.execution import store as stores
 from pipeline.execution.executor import Job, counted
 from pipeline.execution.node import External
@@ -57,13 +59,18 @@ class Elsewhere:
         self._running.enter_context(self._store.running())
         self._store.evict(limit_bytes=stores.limit_bytes())
 
-    def run(self, job: Job, run: Callable[[Job], Manifest]) -> Manifest:
+    def run(self, job: Job, data: Mapping[str, str], run: Callable[[Job], Manifest]) -> Manifest:
         """Fetch a job's inputs, run it here, and write its artifact into the remote store.
+
+        Args:
+            job: the node.
+            data: the data files that the driver counted, see `planned`; the node may read no others.
+            run: runs a job on this machine.
 
         Raises:
             PipelineError: the node's own error, or the store's.
         """
-        received = self._receive(job)
+        received = _reading_only(data, self._receive(job))
         # A job that was lost may still run in another process of this machine.
         with self._store.making(job.spec.key, waiting=lambda: None):
             # The machine that was lost may have finished it; a second one would have other last digits.
@@ -131,6 +138,13 @@ class Elsewhere:
                     f"what the remote store has as {one.path} is something else; remove {key}.json there."
                 )
         return place if one.names else place / one.path.name
+
+
+def _reading_only(data: Mapping[str, str], job: Job) -> Job:
+    """Return a job whose functions may read no data files but some."""
+    again = job.node.when_it_dies
+    node = replace(job.node, when_it_dies=again and partial(planned.call, data, again))
+    return replace(job, function=partial(planned.call, data, job.function), node=node)
 
 
 def _temporary() -> Path:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.artifact import Manifest, digest_of
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
-from pipeline.execution import elsewhere, remote
+from pipeline.execution import elsewhere, planned, remote
 from pipeline.execution.elsewhere import Elsewhere, Origin
 from pipeline.execution.executor import Job
 from pipeline.execution.local import Local
@@ -90,11 +90,11 @@ class Ray:
         """
         key = job.spec.key
         self._listeners[key] = tell
-        origin = None
+        origin, data = None, dict[str, str]()
         if self._remote:
             elsewhere.offer(job, self._remote)
-            origin = Origin(job.place.parent.parent, self._remote.address)
-        reference = self._perform.options(**self._resources(job.node)).remote(job, self._told, origin)
+            origin, data = Origin(job.place.parent.parent, self._remote.address), planned.counted()
+        reference = self._perform.options(**self._resources(job.node)).remote(job, self._told, origin, data)
         self._references.append(reference)
         future: Future[Manifest] = Future()
         reference.future().add_done_callback(lambda done: _pass_on(done, future))
@@ -148,13 +148,14 @@ class Ray:
         self._ray.shutdown()
 
 
-def perform(job: Job, told: Any, origin: Origin | None = None) -> Manifest:
+def perform(job: Job, told: Any, origin: Origin | None = None, data: Mapping[str, str] | None = None) -> Manifest:
     """Run a node inside a Ray process, in a child process that stays warm.
 
     Args:
         job: the node.
         told: the queue of progress messages.
         origin: where the job was laid out, if this machine does not see the folder.
+        data: the data files that the driver counted then, see `planned`.
     """
     global _local
     _local = _local or Local()
@@ -167,7 +168,7 @@ def perform(job: Job, told: Any, origin: Origin | None = None) -> Manifest:
     if origin is None:
         return _local.run(job, tell)
     here = _elsewhere.get(origin) or _elsewhere.setdefault(origin, Elsewhere(origin))
-    return here.run(job, partial(_local.run, tell=tell))
+    return here.run(job, data or {}, partial(_local.run, tell=tell))
 
 
 def _pass_on(done: Future[Manifest], future: Future[Manifest]) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifact import digest_of, sha256_file
+from pipeline.artifact import digest_of
 from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.data import corpus, files
 from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, sample
 from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.execution import planned
 from pipeline.kinds import KINDS
 from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
@@ -63,7 +64,7 @@ class DistilData:
             judged
             | ({"text_datasets": others} if others else {})
             | {
-                "texts": [sha256_file(path) for path in self.text_files],
+                "texts": [planned.digest(path) for path in self.text_files],
                 "dataset": dataset
                 and {
                     "name": dataset.name,
