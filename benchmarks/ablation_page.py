@@ -112,8 +112,7 @@ def _difference(less: Figure | None) -> str:
     """Return a difference in the published sign: below zero where it is worse."""
     if less is None:
         return NOT_RUN
-    turned = Figure(-less.mean, -less.high, -less.low, -less.most, -less.least, less.seeds)
-    return shown(turned, signed=True)
+    return shown(trials_scores.turned(less), signed=True)
 
 
 # --- sharing × size ----------------------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ def _figure(values: Sequence[float], resampled: Sequence[NDArray[np.float64]]) -
     return Figure(100 * mean, 100 * float(low), 100 * float(high), 100 * min(values), 100 * max(values), len(values))
 
 
+def turned(less: Figure) -> Figure:
+    """Return what is lost as a difference: below zero where it is worse."""
+    return Figure(-less.mean, -less.high, -less.low, -less.most, -less.least, less.seeds)
+
+
 def figures(table: Table, row: Row) -> tuple[Figure | None, Figure | None]:
     """Return a row's metric, and what it loses against the row that it is compared with."""
     mine = trials_record.of_row(table, row)

@@ -26,6 +26,7 @@ from benchmarks import (
     compression_page,
     compression_rows,
     compression_speed,
+    objectives,
     trials,
     trials_command,
     trials_record,
@@ -47,7 +48,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.student import stage as student_stage
 from pipeline.text.bundled import verification_texts
 
-TABLES = {"compression": compression_rows.TABLE, "ablation": ablation_rows.TABLE}
+TABLES = {"compression": compression_rows.TABLE, "ablation": ablation_rows.TABLE, "objectives": objectives.TABLE}
 EXAMPLES = 872
 
 
@@ -474,7 +475,12 @@ def test_a_recipe_names_no_folder_of_this_machine(tmp_path: Path) -> None:
 
 def test_pages_without_records_say_not_run_in_every_row(real: Table, tmp_path: Path) -> None:
     ablation = dataclasses.replace(ablation_rows.TABLE, records=tmp_path)
-    pages = {"compression": compression_page.page(real), "ablation": ablation_page.page(ablation)}
+    learnt = dataclasses.replace(objectives.TABLE, records=tmp_path)
+    pages = {
+        "compression": compression_page.page(real),
+        "ablation": ablation_page.page(ablation),
+        "objectives": objectives.page(learnt),
+    }
     for name, lines in pages.items():
         table = TABLES[name]
         text = list(lines)
