@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command
@@ -186,6 +187,16 @@ def piped(scene: Scene) -> Arguments:
     return ["plan", scene.recipe(task="classification", student={"source": str(student)}, train=data)]
 
 
+def piped_recipe(verb: str) -> Callable[[Scene], Arguments]:
+    """Name a pipe to which nobody writes."""
+
+    def arguments(scene: Scene) -> Arguments:
+        os.mkfifo(scene.tmp / "pipe.toml")
+        return [verb, scene.tmp / "pipe.toml"]
+
+    return arguments
+
+
 def changed_bundle(scene: Scene) -> Arguments:
     put("all-MiniLM-L6-v2/model.safetensors", b"other bytes")(scene.tmp)
     return ["plan", scene.recipe()]
@@ -213,6 +224,8 @@ RECIPES = {
     "recipe that is a folder": Bad(
         ("is a folder, and a file belongs there", "Ready ones"), lambda scene: ["plan", str(scene.tmp) + os.sep]
     ),
+    "recipe that is a pipe": Bad(("pipe.toml is no regular file",), piped_recipe("plan")),
+    "study that is a pipe": Bad(("pipe.toml is no regular file",), piped_recipe("study")),
     "recipe below a file": Bad(
         ("file/recipe.toml does not exist", "is a file, not a folder"),
         lambda scene: ["plan", Path(below_a_file(scene)[-1]).parent / "recipe.toml"],
@@ -692,6 +705,14 @@ def poison(folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def overflow(folder: Path) -> None:
+    """Make all weights so large that no output is a number, though each of them is one."""
+    from safetensors.numpy import load_file, save_file
+
+    tensors = {name: np.full_like(tensor, 1e38) for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
 def forget_words(folder: Path) -> None:
     """Leave the tokenizer its added tokens alone; the unknown one is not among them."""
     found = json.loads((folder / "tokenizer.json").read_text())
@@ -713,6 +734,7 @@ def as_integers(folder: Path) -> None:
 
 CHECKPOINTS: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "NaN weights": ("embedding", poison, ("NaN or infinite weights",)),
+    "weights that overflow": ("embedding", overflow, ("embedding of a plain text is NaN or infinite",)),
     "broken tokenizer": ("embedding", put("tokenizer.json", "{"), ("the tokenizer in", "does not load")),
     "a tokenizer without words": ("embedding", forget_words, ("cannot encode a text", "Missing [UNK]")),
     "tokenizer of a larger vocabulary": (

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from pipeline.errors import RecipeError, no_file
 from pipeline.recipe.fields import Fraction, Length, Names, Place, Positive, Section
 from pipeline.recipe.loading import read_values, validated
 
@@ -204,8 +203,6 @@ def read(path: Path) -> Study:
     Raises:
         RecipeError: the file is missing, is not TOML, or has a key or a value that cannot be.
     """
-    if not path.is_file():
-        raise RecipeError(f"study {path} {no_file(path)}.")
     return validated(read_values(path), path, Study)
 
 

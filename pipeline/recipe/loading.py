@@ -85,6 +85,9 @@ def read_values(path: Path) -> dict[str, Any]:
     Raises:
         RecipeError: it cannot be read, is too large, or is not TOML.
     """
+    # A pipe that nobody writes to, or a device, would never end.
+    if not os.path.isfile(path):
+        raise RecipeError(f"{path} {no_file(path)}.")
     try:
         check_size(path)
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -9,8 +9,9 @@ import numpy as np
 
 from pipeline import architectures, tasks
 from pipeline.checkpoint.files import read_json
+from pipeline.errors import StudentError
 from pipeline.heads.sentence import SentenceHead
-from pipeline.metrics.measures import Floats
+from pipeline.metrics.measures import Floats, all_finite
 from pipeline.student.outputs import reference_outputs
 from pipeline.text.bundled import calibration_texts, everyday_sentences
 from pipeline.text.encoding import Encoder
@@ -39,8 +40,17 @@ def contract(model: Any, folder: Path, head: SentenceHead) -> Vectors:
         model: the student in torch.
         folder: its folder, laid out, with the tokenizer.
         head: what follows its encoder.
+
+    Raises:
+        StudentError: an embedding is not finite.
     """
     width = head.width(int(model.config.hidden_size))
+    embeddings = _embeddings(model, folder, head)
+    if not all_finite(embeddings):
+        raise StudentError(
+            "the student's embedding of a plain text is NaN or infinite, since its weights are too "
+            "large for single precision. The checkpoint is damaged; download or train it again."
+        )
     own = own_space(model, (folder / "tokenizer.json").read_bytes(), head)
     return Vectors(
         space=declared_space(read_json(folder / "config.json")) or own,
@@ -48,7 +58,7 @@ def contract(model: Any, folder: Path, head: SentenceHead) -> Vectors:
         unit_length=head.normalizes,
         similarity=head.similarity,
         widths=(width, *(one for one in head.widths if one < width)),
-        scales=int8_scales(_embeddings(model, folder, head)),
+        scales=int8_scales(embeddings),
     )
 
 

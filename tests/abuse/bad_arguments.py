@@ -95,7 +95,10 @@ def _of_names() -> Iterator[Bad]:
     for origin in _CHECKPOINTS:
         given = arguments("init", origin)
         yield Bad(
-            "arguments", f"init of {origin!r}", given, (origin or "checkpoint", "commit", "checkpoint", "bundled")
+            "arguments",
+            f"init of {origin!r}",
+            given,
+            (origin.removeprefix("hub:") or "checkpoint", "commit", "checkpoint", "bundled"),
         )
     for section in ("", "no-such", "[prune", "prune.", "prune.no", "\x01"):
         given = arguments("keys", section)
