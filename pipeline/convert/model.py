@@ -2,8 +2,10 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,8 @@ from pipeline.text.encoding import Encoder, Row
 UNPROMPTED = "embedded without a prompt, and the model has"
 """Begins a sentence that goes on with the prompts' names."""
 _SHOWN_MODELS = 8
+_EMPTY = "the text is empty; give at least one character that is not white space."
+_ENCODED_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class Model:
 
     def _predict(self, prompt: str, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
-            raise InputError("the text is empty; give at least one character that is not white space.")
+            raise InputError(_EMPTY)
         kind = self.signature.output_kind
         if kind == "spans":
             return self._answer(first, second)
@@ -198,6 +202,39 @@ class Model:
         if kind == "logits":
             return replace(found, scores=self._named(measures.softmax(vector)))
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
+
+    def embed(
+        self, texts: Sequence[str], *, prompt: str | None = None, told: Callable[[int], None] = lambda _: None
+    ) -> tuple[NDArray[np.float32], int]:
+        """Return the embeddings of many texts, `(texts, width)`, as `predict` does, and how many were truncated.
+
+        Texts are encoded some at a time, beside the runtime.
+
+        Args:
+            texts: at least one.
+            prompt: as in `predict`.
+            told: is told how many are embedded.
+
+        Raises:
+            InputError: a text without any character, or the model has no such prompt.
+        """
+        before = self.signature.wanted.text(prompt)
+        if not all(text.strip() for text in texts):
+            raise InputError(_EMPTY)
+        parts = [texts[at : at + _ENCODED_AT_ONCE] for at in range(0, len(texts), _ENCODED_AT_ONCE)]
+        vectors, truncated = [], 0
+        encode = partial(self.encoder.encode_all, before, pooled=self.signature.include_prompt)
+        with ThreadPoolExecutor(1) as beside:
+            ahead = beside.submit(encode, parts[0])
+            for number, part in enumerate(parts, 1):
+                rows = ahead.result()
+                if number < len(parts):
+                    ahead = beside.submit(encode, parts[number])
+                vectors += [self.run(row) for row in rows]
+                pairs = zip(rows, part, strict=True)
+                truncated += sum(self._truncated(row, before + text, None) for row, text in pairs)
+                told(len(vectors))
+        return np.stack(vectors), truncated
 
     def _embed(self, prompt: str, text: str) -> Prediction:
         row = self.encoder.encode_prompted(prompt, text, pooled=self.signature.include_prompt)

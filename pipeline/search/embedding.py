@@ -11,13 +11,11 @@ import numpy as np
 from pipeline.convert.model import Model, load
 from pipeline.convert.private_log import private_log
 from pipeline.errors import InputError, PipelineError, ToolchainError
+from pipeline.execution import worker
 from pipeline.execution.worker import Worker
 from pipeline.search.codes import Floats
 from pipeline.text.prompts import Prompts
 from pipeline.vectors.contract import Similarity, Vectors
-
-_TEXTS_PER_CALL = 32
-"""Texts that go to the worker at once: progress is told between them."""
 
 
 class Embed(Protocol):
@@ -79,31 +77,25 @@ def opened(folder: Path, *, threads: int = 1) -> Iterator[Embedder]:
         InputError: the model is none of embeddings.
         PipelineError: see `pipeline.load`.
     """
-    with private_log() as log, Worker(log) as worker:
+    with private_log() as log, Worker(log) as process:
 
         def embed(
             texts: Sequence[str], prompt: str | None, told: Callable[[int], None] = lambda _: None, /
         ) -> tuple[Floats, int]:
             # Texts of one length after the other: a runtime prepares itself anew for each length.
             order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-            parts, truncated = [], 0
-            for begin in range(0, len(order), _TEXTS_PER_CALL):
-                part = [texts[number] for number in order[begin : begin + _TEXTS_PER_CALL]]
-                found, cut = worker.call(embed_texts, part, prompt)
-                parts.append(found)
-                truncated += cut
-                told(begin + len(part))
-            vectors = np.concatenate(parts)
+            process.tell = lambda _, fraction: told(round(fraction * len(texts)))
+            vectors, truncated = process.call(embed_texts, [texts[number] for number in order], prompt)
             return vectors[np.argsort(order)], truncated
 
         try:
-            made_by, vectors, prompts = worker.call(open_model, folder, threads)
+            made_by, vectors, prompts = process.call(open_model, folder, threads)
             yield Embedder(str(folder), made_by, vectors, prompts, embed)
         except PipelineError:
             with suppress(PipelineError):
-                worker.call(close_model)
+                process.call(close_model)
             raise
-        worker.call(close_model)
+        process.call(close_model)
 
 
 _model: Model | None = None
@@ -138,17 +130,18 @@ def close_model() -> None:
 
 
 def embed_texts(texts: Sequence[str], prompt: str | None) -> tuple[Floats, int]:
-    """Embed texts one after the other; return `(texts, width)` and how many were truncated.
+    """Embed texts, and tell the parent how far it is; return `(texts, width)` and how many were truncated.
 
     Raises:
         ToolchainError: an embedding is not finite.
     """
     assert _model is not None
-    found = _model.predict(texts, prompt=prompt)
-    vectors = np.stack([one.vector for one in found]).astype(np.float32)
+    vectors, truncated = _model.embed(
+        texts, prompt=prompt, told=lambda done: worker.tell("embedding", done / len(texts))
+    )
     if not np.isfinite(vectors).all():
         first = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ToolchainError(
-            f"the embedding of {found[first].text[:80]!r} is not finite. `pocketbert verify` says more of the file."
+            f"the embedding of {texts[first][:80]!r} is not finite. `pocketbert verify` says more of the file."
         )
-    return vectors, sum(one.truncated for one in found)
+    return vectors.astype(np.float32, copy=False), truncated

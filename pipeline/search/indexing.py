@@ -3,14 +3,17 @@
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from types import TracebackType
+from typing import Literal, Self, get_args
 
 from pipeline.errors import InputError
 from pipeline.search import about as abouts
 from pipeline.search import files, hnsw
 from pipeline.search.about import About
+from pipeline.search.codes import Floats
 from pipeline.search.embedding import Embedder
 from pipeline.search.flat import FlatIndex, Passage
 from pipeline.search.hnsw import GRAPH, GraphIndex
@@ -22,7 +25,7 @@ Engine = Literal["flat", "usearch", "sqlite", "sqlite-vec"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 Index = FlatIndex | SqliteIndex
 _BATCH = 256
-"""Passages that are committed together: what a kill costs."""
+"""Passages that are committed together. A kill costs two batches at most: one being written, one being embedded."""
 
 
 @dataclass(frozen=True)
@@ -181,10 +184,10 @@ def run(request: Request, model: Embedder, tell: Callable[[str, float], None]) -
     model.check_prompt(request.prompt)
     total = request.source.total
     with _open(request, model) as index:
-        writing = _Writing(index, model, total, tell)
-        for passage in request.source:
-            writing.take(passage)
-        writing.flush()
+        with _Writing(index, model, total, tell) as writing:
+            for passage in request.source:
+                writing.take(passage)
+            writing.flush()
         removed = 0
         if request.sync:
             wanted = {passage.id for passage in request.source}
@@ -208,38 +211,64 @@ def run(request: Request, model: Embedder, tell: Callable[[str, float], None]) -
 
 
 class _Writing:
-    """Passages on their way into an index."""
+    """Passages on their way into an index: a batch is written while the next one is embedded."""
 
     def __init__(self, index: Index, model: Embedder, total: int, tell: Callable[[str, float], None]) -> None:
         self._index, self._model, self._total, self._tell = index, model, total, tell
         self._waiting: dict[str, Passage] = {}
         """By id, so that a file that changes while it is read, after its ids were compared, gives none twice."""
+        self._embedding: tuple[list[Passage], Future[tuple[Floats, int]]] | None = None
+        self._beside = ThreadPoolExecutor(1)
         self._began = time.monotonic()
+        self._embedded = 0
+        """Passages of the batches that are embedded."""
         self.added = self.replaced = self.kept = self.truncated = 0
 
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for a batch that is being embedded, whose model answers one call at a time; Ctrl-C ends its process."""
+        self._beside.shutdown(wait=kind is not KeyboardInterrupt, cancel_futures=True)
+
     def take(self, passage: Passage) -> None:
-        """Take a passage, and write a batch when it is full."""
+        """Take a passage, and embed a batch when it is full."""
         if self._index.has(passage):
             self.kept += 1
             return
         self._waiting[passage.id] = passage
         if len(self._waiting) == _BATCH:
-            self.flush()
+            self._next()
 
     def flush(self) -> None:
-        """Embed and commit what waits."""
+        """Embed and commit all that waits."""
+        self._next()
+        self._next()
+        self._told(0)
+
+    def _next(self) -> None:
+        """Begin to embed what waits, and commit the batch before it."""
+        before, self._embedding = self._embedding, None
+        found = before[1].result() if before else None
+        if before:
+            self._embedded += len(before[0])
         if self._waiting:
             waiting = list(self._waiting.values())
-            texts = [passage.text for passage in waiting]
-            vectors, truncated = self._model.embed(texts, self._index.about.document_prompt, self._told)
-            self.replaced += self._index.add(waiting, vectors)
-            self.added += len(waiting)
-            self.truncated += truncated
+            texts, prompt = [passage.text for passage in waiting], self._index.about.document_prompt
+            self._embedding = waiting, self._beside.submit(self._model.embed, texts, prompt, self._told)
             self._waiting = {}
-        self._told(0)
+        if before and found:
+            vectors, truncated = found
+            self.replaced += self._index.add(before[0], vectors)
+            self.added += len(before[0])
+            self.truncated += truncated
 
     def _told(self, embedded: int) -> None:
         """Tell how far it is, with what is embedded and not written yet."""
-        done = self.added + self.kept + embedded
-        pace = (self.added + embedded) / max(time.monotonic() - self._began, 1e-9)
+        fresh = self._embedded + embedded
+        pace = fresh / max(time.monotonic() - self._began, 1e-9)
+        done = fresh + self.kept
         self._tell(f"{done:,} of {self._total:,} passages, {pace:.0f} a second", done / self._total)

@@ -1,7 +1,8 @@
 """Encode text into padded int32 rows, with nothing but the shipped `tokenizer.json`."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,13 +98,22 @@ class Encoder:
             text: the text behind it.
             pooled: whether the prompt's tokens are part of the embedding.
         """
-        row = self.encode(prompt + text)
+        return self._unpooled(prompt, [self.encode(prompt + text)], pooled)[0]
+
+    def encode_all(self, prompt: str, texts: Sequence[str], *, pooled: bool = True) -> list[Row]:
+        """Encode texts behind a prompt as `encode_prompted` does, many at a time, while other threads may run."""
+        with _gave_up():
+            encoded = self._tokenizer.encode_batch([_well_formed(prompt + text) for text in texts])
+        return self._unpooled(prompt, [_row(one) for one in encoded], pooled)
+
+    def _unpooled(self, prompt: str, rows: list[Row], pooled: bool) -> list[Row]:
+        """Return rows behind a prompt, its tokens marked if an embedding leaves them out."""
         if pooled or not prompt:
-            return row
+            return rows
         alone = self._encoding(prompt, None)
         # The prompt's own end, such as [SEP], is the text's.
-        unpooled = len(alone.ids) - (1 if alone.special_tokens_mask[-1] else 0)
-        return replace(row, unpooled=min(unpooled, len(row)))
+        tokens = len(alone.ids) - (1 if alone.special_tokens_mask[-1] else 0)
+        return [replace(row, unpooled=min(tokens, len(row))) for row in rows]
 
     def encode_with_offsets(self, first: str, second: str | None = None) -> tuple[Row, list[Span]]:
         """Encode as `encode` does, and return the span of each token as well.
@@ -153,15 +163,8 @@ class Encoder:
         return str(self._tokenizer.to_str())
 
     def _encoding(self, first: str, second: str | None) -> Encoding:
-        try:
+        with _gave_up():
             return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
-        except BaseException as error:
-            # A pattern of tokenizer.json that takes too many steps is no `Exception`, so callers would not catch it.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise ArtifactError(
-                f"tokenizer.json gave up on a text: {str(error)[:200]}. Copy the model again."
-            ) from error
 
     def _check_room(self, question: str, stride: int) -> None:
         try:
@@ -180,6 +183,22 @@ class Encoder:
                 f"stride is {stride}; beside this question a row of {self.max_length} takes {room} tokens of a "
                 f"passage, so it has to be 0 to {room - 1}."
             )
+
+
+@contextmanager
+def _gave_up() -> Iterator[None]:
+    """Turn a tokenizer's panic into an error.
+
+    Raises:
+        ArtifactError: it panicked.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # A pattern of tokenizer.json that takes too many steps is no `Exception`, so callers would not catch it.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ArtifactError(f"tokenizer.json gave up on a text: {str(error)[:200]}. Copy the model again.") from error
 
 
 def _row(encoded: Encoding) -> Row:
