@@ -80,7 +80,7 @@ def _of_folders() -> Iterator[Bad]:
         write = _write("student", "--build", "build")
         yield Bad("arguments", f"{variables}", write, ("POCKETBERT_STORE_GB",), variables=variables)
     for output in ("source", "no/such/folder/x.toml", "/proc/x.toml", "source/config.json"):
-        given = arguments("init", "source", "--output", output)
+        given = arguments("init", "source", "--pooling", "mean", "--output", output)
         yield Bad("arguments", f"init --output {output}", given, (output, "no/such/folder"))
 
 

@@ -119,7 +119,7 @@ _OF_MODEL: tuple[tuple[str, ...], ...] = (
     ("push", "recipe.toml", "me/tiny", *_BUILD), ("clean", *_BUILD), ("report", *_RECIPE, *_ONE),
 )  # fmt: skip
 _OF_STUDENT: tuple[tuple[str, ...], ...] = (
-    ("plan", "recipe.toml", "--build", "other"), ("init", "source", "--output", "new.toml"),
+    ("plan", "recipe.toml", "--build", "other"), ("init", "source", "--pooling", "mean", "--output", "new.toml"),
     ("student", "recipe.toml", "--build", "other"),
 )  # fmt: skip
 _OF_APPS: tuple[tuple[str, ...], ...] = (("ship", *_RECIPE, "--into", "apps"), ("clean", *_BUILD))

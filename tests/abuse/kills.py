@@ -75,7 +75,7 @@ WORKS = (
     Work("clean", ("clean", "--build", "build"), _nothing, 14, removes=True),
     Work("clean RECIPE", ("clean", "tiny", "--build", "build"), _nothing, 8, removes=True),
     Work("compat", ("compat", *_RECIPE, "--runtime", "litert-2.3.0"), _nothing, 10),
-    Work("init", ("init", "source", "--output", "new.toml"), _nothing, 4),
+    Work("init", ("init", "source", "--pooling", "mean", "--output", "new.toml"), _nothing, 4),
     Work("student", ("student", *_RECIPE), _without_build, 4),
     Work("train", ("train", "train.toml", "--build", "build"), _nothing, 5),
     Work("convert", ("convert", *_RECIPE, *_LITERT), _forget("litert-int8_dynamic/model"), 3),

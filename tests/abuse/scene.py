@@ -16,7 +16,6 @@ import psutil
 import tomli_w
 from conftest import environment, recipe_file, run_command_here, write_student
 from store import Store, code_and_tools
-from test_sentences import MEAN, MODULES, modules, put
 
 from abuse.findings import BUILD
 from pipeline import artifact
@@ -41,8 +40,7 @@ def project(make_whole: bool = True) -> Path:
     """
 
     def make(folder: Path) -> None:
-        # `init` asks how a bare encoder pools.
-        put(write_student(folder / "source", "bert", "embedding"), modules(*MODULES), {"1_Pooling/config.json": MEAN})
+        write_student(folder / "source", "bert", "embedding")
         student = {"source": "source", "random_weights": True}
         convert, short = {"sequence_lengths": [8, 16]}, {"rounds": 1, "block_ms": 0.0, "texts": 1, "text_passes": 1}
         recipe = recipe_file(folder, student=student, targets=TARGETS, convert=convert, benchmark=short)
