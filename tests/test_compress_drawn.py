@@ -130,7 +130,9 @@ def carried_out(expected: Branch, out: Path) -> Source:
         inputs = {name: made[one.identity] if isinstance(one, Node) else one.path for name, one in node.inputs.items()}
         place = made[node.identity] = out / node.place
         place.mkdir(parents=True)
-        node.function(*resolve(node.arguments, inputs, out / f"{node.place}-scratch", out / "log"), place)
+        node.function(
+            *resolve(node.arguments, inputs, out / f"{node.place}-scratch", out / "cache", out / "log"), place
+        )
     folder = made[nodes[0].identity] if nodes else expected.named.source.folder
     (out / "student").mkdir(parents=True)
     student_stage.make(folder, expected.recipe.task, False, out / "student")

@@ -78,7 +78,9 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
     assert outcome.rc == 0, outcome.stderr
     assert " on dev_file" in outcome.stdout + outcome.stderr
     folder = tmp_path / "build" / "tiny"
-    assert not (folder / "checkpoints-distil").exists(), "they go when the artifact is whole"
+    store = tmp_path / "build" / "store"
+    assert not list((store / ".scratch").glob("*")), "checkpoints go when the artifact is whole"
+    assert len(list((store / ".cache").glob("teacher-*"))) == 1, "the teacher's outputs stay for other settings"
     record = stage.read_record(folder / "distilled")
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     assert (record.dataset, record.metric, record.rows) == ("dev_file", "accuracy", 96)

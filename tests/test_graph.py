@@ -26,7 +26,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import executor, runs, store
 from pipeline.execution.executor import Job, Step, carry_out
-from pipeline.execution.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
+from pipeline.execution.node import Cache, Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
@@ -153,9 +153,9 @@ def test_a_node_s_name_place_and_estimate_decide_nothing(tmp_path: Path) -> None
 
 
 def test_placeholders_are_resolved_wherever_they_stand(tmp_path: Path) -> None:
-    arguments = (Input("a"), [("x", Input("b"))], Scratch(), None, 3)
-    found = resolve(arguments, {"a": Path("A"), "b": Path("B")}, Path("S"), Path("L"))
-    assert found == [Path("A"), [("x", Path("B"))], Path("S"), None, 3]
+    arguments = (Input("a"), [("x", Input("b"))], Scratch(), Cache(), None, 3)
+    found = resolve(arguments, {"a": Path("A"), "b": Path("B")}, Path("S"), Path("C"), Path("L"))
+    assert found == [Path("A"), [("x", Path("B"))], Path("S"), Path("C"), None, 3]
 
 
 def test_the_longest_way_to_the_end_begins_first(kept: Store) -> None:
@@ -460,6 +460,16 @@ def test_what_a_run_left_that_was_killed_before_it_took_the_permissions_is_finis
     assert made(graph, kept) == {"first": False}
     assert not any(path.stat().st_mode & 0o222 for path in (place, place / "text.txt"))
     assert not scratch.exists()
+
+
+def test_what_the_cache_has_unused_for_a_week_goes(kept: Store) -> None:
+    for name, days in (("used", 6), ("unused", 8)):
+        (kept.cache / name).mkdir(parents=True)
+        (kept.cache / name / "part.arrow").touch()
+        then = time.time() - days * 24 * 3600
+        os.utime(kept.cache / name, (then, then))
+    kept.sweep()
+    assert [path.name for path in kept.cache.iterdir()] == ["used"]
 
 
 @pytest.mark.parametrize("verb", ["run", "clean", "clean_older"])

@@ -65,7 +65,8 @@ def test_a_smaller_student_comes_near_the_targets_and_a_resumed_one_to_the_same_
     out = tmp_path / "out"
     out.mkdir()
     kept, data = tmp_path / "kept", DistilData((lines,))
-    metrics = distil.make(small, teacher, "embedding", section_of(), data, kept, out, own)
+    cache = tmp_path / "cache"
+    metrics = distil.make(small, teacher, "embedding", section_of(), data, kept, out, own, cache)
     assert metrics["final_loss"] < metrics["first_loss"]
     texts = lines.read_text(encoding="utf-8").splitlines()
     targets = blending.blend(embedded(own, texts), embedded(teacher, texts), 2.0)
@@ -78,6 +79,14 @@ def test_a_smaller_student_comes_near_the_targets_and_a_resumed_one_to_the_same_
     assert "pocketbert_space" not in json.loads((out / "config.json").read_text()), "it is neither model's space"
     settings = json.loads((out / distil.RECORD_FILE).read_text())["settings"]
     assert (settings["space"], settings["teacher_weight"]) == ("own", 2.0)
+    # Another run with other settings takes both models' outputs from there.
+    written = {path: path.stat().st_mtime_ns for path in cache.glob("teacher-*/*.arrow")}
+    assert len(written) == 2
+    (tmp_path / "again").mkdir()
+    distil.make(
+        small, teacher, "embedding", section_of(steps=2), data, tmp_path / "others", tmp_path / "again", own, cache
+    )
+    assert written == {path: path.stat().st_mtime_ns for path in cache.glob("teacher-*/*.arrow")}
     first = distil.job(small, teacher, "embedding", section_of(), data, kept, own)
     other = distil.job(small, teacher, "embedding", section_of(), data, kept, old)
     assert first.key != other.key

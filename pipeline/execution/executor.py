@@ -296,7 +296,7 @@ class _Run:
         scratch = self._store.scratch(spec.key)
         if scratch.exists():
             self._continued.add(spec.key)
-        arguments = resolve(node.arguments, inputs, scratch, log)
+        arguments = resolve(node.arguments, inputs, scratch, self._store.cache, log)
         job = Job(name, self._store.place(spec.key), spec, node.function, arguments, node, log)
 
         def tell(what: str, fraction: float) -> None:

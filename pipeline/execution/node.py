@@ -43,6 +43,11 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """A placeholder argument for the store's cache: what several nodes use, in a folder named by its content's key."""
+
+
+@dataclass(frozen=True)
 class Log:
     """A placeholder argument for the log file, for the processes that a node starts itself."""
 
@@ -80,7 +85,7 @@ class Node:
     function: Callable[..., Mapping[str, Any]]
     """A module-level function that fills the artifact's directory, its last argument, and returns its metrics."""
     arguments: tuple[Any, ...]
-    """The arguments before the directory; `Input`, `Scratch` and `Log` are replaced by paths."""
+    """The arguments before the directory; `Input`, `Scratch`, `Cache` and `Log` are replaced by paths."""
     estimate: Estimate
     needs: Needs = "core"
     worker: str = "torch"
@@ -221,18 +226,20 @@ def versions(*distributions: str) -> dict[str, str]:
     return installed
 
 
-def resolve(arguments: Sequence[Any], inputs: Mapping[str, Path], scratch: Path, log: Path) -> list[Any]:
-    """Return a node's arguments with `Input`, `Scratch` and `Log` replaced by paths, in nested tuples and lists too."""
+def resolve(arguments: Sequence[Any], inputs: Mapping[str, Path], scratch: Path, cache: Path, log: Path) -> list[Any]:
+    """Return a node's arguments with all placeholders replaced by paths, in nested tuples and lists too."""
     found: list[Any] = []
     for one in arguments:
         if isinstance(one, Input):
             found.append(inputs[one.name])
         elif isinstance(one, Scratch):
             found.append(scratch)
+        elif isinstance(one, Cache):
+            found.append(cache)
         elif isinstance(one, Log):
             found.append(log)
         elif type(one) in (tuple, list):
-            found.append(type(one)(resolve(one, inputs, scratch, log)))
+            found.append(type(one)(resolve(one, inputs, scratch, cache, log)))
         else:
             found.append(one)
     return found

@@ -30,7 +30,9 @@ from pipeline.trust import origin
 FOLDER = "store"
 LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
-_RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
+_RUNS, _LOCKS, _USED, _SCRATCH, _CACHE = ".runs", ".locks", ".used", ".scratch", ".cache"
+_CACHE_SECONDS = 7 * 24 * 3600
+"""How long a folder of the cache stays that nothing uses."""
 KEY_LENGTH = 64
 _ASIDE = ".link"
 """Suffix of a view's temporary name before it is renamed into place; a killed run may leave one."""
@@ -124,6 +126,11 @@ class Store:
     def scratch(self, key: str) -> Path:
         """Return the scratch folder of a node, from which a stopped run resumes."""
         return self.root / _SCRATCH / key
+
+    @property
+    def cache(self) -> Path:
+        """The folder of what several nodes use, such as a teacher's outputs; whoever uses a folder in it touches it."""
+        return self.root / _CACHE
 
     def finished(self, key: str) -> None:
         """Make a new artifact read-only, remove its scratch folder, and record that this process uses it.
@@ -297,11 +304,15 @@ class Store:
             lock.release()
 
     def sweep(self) -> None:
-        """Remove the half-made folders of killed runs: those whose key no process holds."""
+        """Remove the half-made folders of killed runs, whose key no process holds, and what the cache has unused."""
         for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
             with self.making(leftover.name.split(".")[1]) as alone:
                 if alone:
                     remove(leftover)
+        for unused in self.cache.glob("*"):
+            with contextlib.suppress(FileNotFoundError):  # another process may sweep as well
+                if time.time() - unused.stat().st_mtime > _CACHE_SECONDS:
+                    remove(unused)
 
     def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
         """Return the keys that views show, except for views in the recipes' folders `but_for`."""

@@ -117,7 +117,10 @@ def _all_candidates(
     decides = [_VERSION, source.digest, section.candidates, section.single_pieces, job.section.max_length, texts]
     result: list[Candidates] = []
     finder = None
-    for shard in shards(job.cache / f"candidates-{digest_of(decides)}", len(texts), _TEXTS_OF_SHARD, ".jsonl"):
+    folder = job.cache / f"candidates-{digest_of(decides)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    for shard in shards(folder, len(texts), _TEXTS_OF_SHARD, ".jsonl"):
         if not shard.path.is_file():
             finder = finder or CandidateFinder(source.folder, section, max_length=job.section.max_length, device=device)
             tell(f"replacements for words, texts {shard.start} to {shard.stop} of {len(texts)}", 0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -30,6 +31,7 @@ _MOST_BYTES = 2**30
 _BATCH = 64
 _ROWS_OF_SHARD = 4096
 _SUFFIX = ".arrow"
+_LOCK = "lock"
 
 
 # --- outputs of a batch ----------------------------------------------------------------------------------------------
@@ -192,10 +194,14 @@ def write_cache(
         run_teacher: returns the teacher's outputs for some rows.
         tell: called with a message and the fraction that is done.
     """
-    for shard in shards(folder, len(lengths), _ROWS_OF_SHARD, _SUFFIX):
-        if not shard.path.is_file():
-            _write_shard(shard, lengths[shard.start : shard.stop], names, run_teacher)
-        tell(f"the teacher's outputs, {shard.stop} of {len(lengths)}", 0.0)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Another distillation may want the same; used folders stay in the cache.
+    with FileLock(folder / _LOCK):
+        folder.touch()
+        for shard in shards(folder, len(lengths), _ROWS_OF_SHARD, _SUFFIX):
+            if not shard.path.is_file():
+                _write_shard(shard, lengths[shard.start : shard.stop], names, run_teacher)
+            tell(f"the teacher's outputs, {shard.stop} of {len(lengths)}", 0.0)
 
 
 def _write_shard(

@@ -16,7 +16,7 @@ from pipeline.compress.vocabulary.trimming import trim
 from pipeline.data.datasets import Dataset
 from pipeline.data.retrieval import judged_texts
 from pipeline.errors import RecipeError
-from pipeline.execution.node import Input, Scratch
+from pipeline.execution.node import Cache, Input, Scratch
 from pipeline.recipe.compression import UNPRUNED, DistilSection
 from pipeline.recipe.losses import LOSSES
 from pipeline.recipe.schema import Recipe
@@ -164,7 +164,7 @@ def _distil(context: Context) -> Work:
     if section.space == "own":
         others["own"] = None
     folders = [Input(name) if name in others else None for name in ("teacher", "augmenter", "own")]
-    arguments = (SOURCE, *folders, task.name, section, known, Scratch())
+    arguments = (SOURCE, *folders, task.name, section, known, Scratch(), Cache())
     params = distil.order_params(section, task.name, known)
     return Work(distil.VERSION, params, distil.DISTRIBUTIONS, _make_distil, arguments, 900, others, trains=True)
 
@@ -178,12 +178,13 @@ def _make_distil(
     section: DistilSection,
     known: DistilData,
     scratch: Path,
+    cache: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Distil, as a node does it; see `distil.make`."""
     if augmenter:
         known = replace(known, augmenter=inspect_folder(augmenter, origin=augmenter.name, licence=None))
-    return distil.make(source, teacher, task_name, section, known, scratch, out, own)
+    return distil.make(source, teacher, task_name, section, known, scratch, out, own, cache)
 
 
 def _try_distil(context: Context, source: Source) -> Source:

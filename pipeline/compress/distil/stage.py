@@ -115,6 +115,7 @@ def make(
     checkpoints: Path,
     out: Path,
     own: Path | None = None,
+    cache: Path | None = None,
 ) -> dict[str, Any]:
     """Distil, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
 
@@ -124,9 +125,11 @@ def make(
         task_name: a row of `tasks.py`.
         section: the settings.
         data: what the student is trained on.
-        checkpoints: folder for the checkpoints of an interrupted run and for the teacher's outputs.
+        checkpoints: folder for the checkpoints of an interrupted run.
         out: the artifact's directory.
         own: the checkpoint before compression, for `space = "own"`.
+        cache: folder for what other distillations may use again, such as the teacher's outputs; `checkpoints` unless
+            given.
 
     Returns:
         The dev metric before and after, the losses, and the time it took.
@@ -136,7 +139,7 @@ def make(
         InputError: texts or labels are absent or malformed, or the loss is not finite.
         StudentError: a checkpoint does not load, or the teacher does not fit.
     """
-    return _make(job(source, teacher, task_name, section, data, checkpoints, own), out)
+    return _make(job(source, teacher, task_name, section, data, checkpoints, own, cache), out)
 
 
 def job(
@@ -147,6 +150,7 @@ def job(
     data: DistilData,
     checkpoints: Path,
     own: Path | None = None,
+    cache: Path | None = None,
 ) -> "DistilJob":
     """Return the job of a distillation after its checks; see `make`."""
     from pipeline.compress.distil.models import DistilJob, read_folder
@@ -168,7 +172,7 @@ def job(
         section,
         data,
         checkpoints,
-        checkpoints,
+        cache or checkpoints,
         own=own,
         own_digest=before.digest if before else "",
     )
