@@ -24,10 +24,11 @@ from pipeline import artifact, atomic, tasks
 from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
-from pipeline.execution import executor, runs, store
+from pipeline.execution import cache, executor, runs, store, worker
 from pipeline.execution.executor import Job, Step, carry_out
 from pipeline.execution.node import Cache, Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
+from pipeline.execution.worker import Worker
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.planning import cleaning
@@ -462,14 +463,66 @@ def test_what_a_run_left_that_was_killed_before_it_took_the_permissions_is_finis
     assert not scratch.exists()
 
 
-def test_what_the_cache_has_unused_for_a_week_goes(kept: Store) -> None:
-    for name, days in (("used", 6), ("unused", 8)):
-        (kept.cache / name).mkdir(parents=True)
-        (kept.cache / name / "part.arrow").touch()
-        then = time.time() - days * 24 * 3600
-        os.utime(kept.cache / name, (then, then))
+def cached(place: Path, name: str, days: float) -> Path:
+    """Make a folder of a cache that was used so long ago, with 1,000 bytes."""
+    folder = place / name
+    folder.mkdir(parents=True)
+    (folder / "part.arrow").write_bytes(bytes(1000))
+    then = time.time() - days * 24 * 3600
+    os.utime(folder, (then, then))
+    return folder
+
+
+def test_what_the_cache_has_unused_goes_after_a_week_or_when_room_is_asked_for(kept: Store) -> None:
+    today, old, older, unused, own = (
+        cached(kept.cache, name, days)
+        for name, days in (
+            (f"teacher-{'0' * 64}", 0.5),
+            (f"teacher-{'1' * 64}", 2),
+            (f"candidates-{'2' * 64}", 3),
+            (f"teacher-{'3' * 64}", 8),
+            ("notes", 9),
+        )
+    )
     kept.sweep()
-    assert [path.name for path in kept.cache.iterdir()] == ["used"]
+    assert not unused.exists()
+    assert own.exists(), "no store made it"
+    kept.evict(limit_bytes=2500)
+    assert (today.exists(), old.exists(), older.exists()) == (True, True, False)
+    kept.evict(limit_bytes=0)
+    assert (today.exists(), old.exists()) == (True, False), "what was used today may be in use"
+    with cache.using(today):
+        kept.evict(older_than_seconds=0)
+        assert today.exists()
+    kept.evict(older_than_seconds=0)
+    assert not today.exists()
+
+
+def test_progress_that_nobody_can_be_told_ends_the_process_and_hangs_nothing(tmp_path: Path) -> None:
+    def full(what: str, fraction: float) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Worker(tmp_path / "log", full) as process, pytest.raises(OSError, match="No space left"):
+        process.call(worker.tell, "half of it", 0.5)
+
+
+def test_a_link_in_the_place_of_the_cache_leads_no_sweep_astray(kept: Store, tmp_path: Path) -> None:
+    theirs = cached(tmp_path / "theirs", f"teacher-{'0' * 64}", 99)
+    kept.cache.symlink_to(tmp_path / "theirs")
+    kept.sweep()
+    kept.evict(limit_bytes=0)
+    assert (theirs / "part.arrow").exists()
+
+
+def test_a_folder_of_the_cache_that_was_removed_is_made_anew(kept: Store) -> None:
+    folder = cached(kept.cache, f"teacher-{'0' * 64}", 8)
+    (folder / ".00000.arrow.1.new").touch()
+    with cache.using(folder):
+        assert [path.name for path in folder.iterdir()] == ["part.arrow"]
+    kept.evict(older_than_seconds=0)
+    assert not folder.exists()
+    with cache.using(folder):
+        assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("verb", ["run", "clean", "clean_older"])

@@ -87,6 +87,13 @@ def test_a_smaller_student_comes_near_the_targets_and_a_resumed_one_to_the_same_
         small, teacher, "embedding", section_of(steps=2), data, tmp_path / "others", tmp_path / "again", own, cache
     )
     assert written == {path: path.stat().st_mtime_ns for path in cache.glob("teacher-*/*.arrow")}
+    # One that is damaged is computed anew, and the other is not.
+    damaged, whole = written
+    damaged.write_bytes(damaged.read_bytes()[:-8])
+    distil.make(
+        small, teacher, "embedding", section_of(steps=1), data, tmp_path / "others", tmp_path / "again", own, cache
+    )
+    assert (damaged.stat().st_mtime_ns == written[damaged], whole.stat().st_mtime_ns == written[whole]) == (False, True)
     first = distil.job(small, teacher, "embedding", section_of(), data, kept, own)
     other = distil.job(small, teacher, "embedding", section_of(), data, kept, old)
     assert first.key != other.key

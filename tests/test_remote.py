@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from conftest import Silent
 
-from pipeline import artifact
+from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of, sha256_file
-from pipeline.data import corpus
-from pipeline.data.datasets import DATA_VARIABLE, DATASETS
+from pipeline.data import corpus, files, readers
+from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Columns
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import elsewhere, executor, planned, remote, store
 from pipeline.execution.elsewhere import Elsewhere, Origin
@@ -399,6 +399,41 @@ def test_a_worker_with_other_data_stores_nothing(
     # The driver itself reads what it likes.
     (driver / file).write_text(text.format("hails"))
     assert words(kind, name, tmp_path) == {}
+
+
+def read_files(files: tuple[Path, ...], out: Path) -> Mapping[str, Any]:
+    (out / "text.txt").write_text("".join(readers.read_text(file) for file in files))
+    return {}
+
+
+def test_own_files_of_two_recipes_are_told_apart(tmp_path: Path, address: Path) -> None:
+    places = [tmp_path / name / "train.csv" for name in ("one", "two")]
+    for place in places:
+        place.parent.mkdir()
+        place.write_text(f"text,label\nIt rains in {place.parent.name}.,1\n")
+        assert files.dataset(tasks.get("classification"), place, place, Columns("text", None, "label")).digest("train")
+    graph, build = Graph("own"), tmp_path / "build"
+    graph.include(node("first", read_files, (tuple(places),)))
+    assert steps(carried_out(graph, build, Apart(build, Remote(f"file://{address}")))) == {"first": True}
+    # The other one's content, which the run was planned with, is another file's.
+    places[0].write_text(places[1].read_text())
+    graph = Graph("own")
+    graph.include(node("second", read_files, (tuple(places),)))
+    with pytest.raises(InputError, match=r"one/train\.csv on .* is not the file that this run was planned with"):
+        carried_out(graph, build, Apart(build, Remote(f"file://{address}")))
+
+
+def test_a_dataset_that_the_driver_lacks_is_absent_for_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, file, text = DATA["dataset"]
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(text.format("rains"))
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    assert DATASETS[name].absent("train") is None
+    planned.call({}, words, "dataset", name, tmp_path / "out")
+    assert (tmp_path / "out" / "text.txt").read_text() == ""
 
 
 def test_what_a_lost_worker_finished_is_not_made_again(tmp_path: Path, address: Path) -> None:

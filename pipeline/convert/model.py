@@ -216,8 +216,12 @@ class Model:
             told: is told how many are embedded.
 
         Raises:
-            InputError: a text without any character, or the model has no such prompt.
+            InputError: no text, one without any character, or the model has no such prompt or gives no embeddings.
         """
+        if isinstance(texts, str) or not texts or self.signature.output_kind != "embedding":
+            raise InputError(
+                f"embed takes a list of texts and a model of embeddings; {self.folder} got {texts!r:.100}."
+            )
         before = self.signature.wanted.text(prompt)
         if not all(text.strip() for text in texts):
             raise InputError(_EMPTY)

@@ -99,6 +99,7 @@ def lines(path: Path, key: str) -> list[str]:
     """
     if path.suffix.lower() in _LABELLED:
         raise InputError(f"{key}: {path} is a table, not plain text; save its texts as .txt, one a line.")
+    planned.check_regular(path)
     planned.check(path)
     try:
         every = path.read_text(encoding="utf-8-sig").splitlines()

@@ -19,8 +19,8 @@ from pipeline.errors import InputError
 from pipeline.execution import planned
 from pipeline.text import bundled
 
-DATA_VARIABLE = "POCKETBERT_DATA"
 Split = Literal["dev", "train"]
+DATA_VARIABLE = planned.DATA_VARIABLE
 _Row = TypeVar("_Row")
 _NO_LABEL = {"nan", "inf", "-inf"}
 
@@ -116,10 +116,12 @@ class Dataset:
         Raises:
             InputError: this machine works for another one, which has the split.
         """
-        reason = self._absent(split)
-        if reason is not None:
-            planned.check_absent(f"{self.name}/{split}", reason)
-        return reason
+        reason, path = self._absent(split), self.path(split)
+        if self.bundled or (split == "train" and self.train is None):
+            return reason
+        return planned.absent(
+            planned.name_of(path) if path else str(self.file if split == "dev" else self.train), reason
+        )
 
     def _absent(self, split: Split) -> str | None:
         if split == "train" and self.train is None:
@@ -212,7 +214,7 @@ class Dataset:
         path = self.path(split)
         if path is None or not path.is_file():
             return None
-        content = planned.digest(path, f"{self.name}/{split}")
+        content = planned.digest(path)
         return digest_of([content, self.train_version]) if split == "train" and self.train_version > 1 else content
 
 

@@ -23,16 +23,14 @@ from pipeline import artifact, atomic
 from pipeline.artifact import MANIFEST, Artifact, Manifest, Spec
 from pipeline.atomic import remove
 from pipeline.errors import ArtifactError
-from pipeline.execution import remote
+from pipeline.execution import cache, remote
 from pipeline.execution.runs import Runs
 from pipeline.trust import origin
 
 FOLDER = "store"
 LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
-_RUNS, _LOCKS, _USED, _SCRATCH, _CACHE = ".runs", ".locks", ".used", ".scratch", ".cache"
-_CACHE_SECONDS = 7 * 24 * 3600
-"""How long a folder of the cache stays that nothing uses."""
+_RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
 KEY_LENGTH = 64
 _ASIDE = ".link"
 """Suffix of a view's temporary name before it is renamed into place; a killed run may leave one."""
@@ -129,8 +127,8 @@ class Store:
 
     @property
     def cache(self) -> Path:
-        """The folder of what several nodes use, such as a teacher's outputs; whoever uses a folder in it touches it."""
-        return self.root / _CACHE
+        """The folder of what several nodes use, such as a teacher's outputs."""
+        return self.root / cache.FOLDER
 
     def finished(self, key: str) -> None:
         """Make a new artifact read-only, remove its scratch folder, and record that this process uses it.
@@ -309,10 +307,7 @@ class Store:
             with self.making(leftover.name.split(".")[1]) as alone:
                 if alone:
                     remove(leftover)
-        for unused in self.cache.glob("*"):
-            with contextlib.suppress(FileNotFoundError):  # another process may sweep as well
-                if time.time() - unused.stat().st_mtime > _CACHE_SECONDS:
-                    remove(unused)
+        cache.sweep(self.root)
 
     def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
         """Return the keys that views show, except for views in the recipes' folders `but_for`."""
@@ -338,6 +333,8 @@ class Store:
     ) -> list[str]:
         """Remove artifacts that no view shows and no running process uses, the least recently used first.
 
+        Unless only some keys are asked for, what the cache has unused goes first.
+
         Args:
             among: only these keys; None: all.
             but_for: recipes' folders that are about to be removed, whose views hold nothing.
@@ -351,6 +348,10 @@ class Store:
         keys = [key for key in self.keys() if among is None or key in among]
         sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
         total, removed, now = sum(sizes.values()), [], time.time()
+        if limit_bytes is not None:
+            total += cache.make_room(self.root, max(0, limit_bytes - total))
+        elif among is None:
+            cache.sweep(self.root, older_than_seconds=min(older_than_seconds, cache.WEEK))
         for key in sorted(set(keys) - kept, key=self._last_used):
             if limit_bytes is not None and total <= limit_bytes:
                 break

@@ -99,21 +99,41 @@ class Worker:
         """
         try:
             self._connection.send((function, args, kwargs))
-            while (answer := self._receive(function.__name__))[0] == "told":
-                if self.tell:
-                    self.tell(*answer[1])
-            kind, value = answer
-        except (EOFError, OSError) as error:
-            self._check_disk(function.__name__)
-            raise WorkerDied(
-                f"{function.__name__}: {self._how_it_ended()} Its last words are in {self.log}."
-            ) from error
+        except OSError as error:
+            raise self._died(function.__name__) from error
+        while True:
+            try:
+                kind, value = self._receive(function.__name__)
+            except (EOFError, OSError) as error:
+                raise self._died(function.__name__) from error
+            if kind != "told":
+                break
+            if self.tell:
+                self._pass_on(value)
         if kind == "result":
             return cast(_R, value)
         if isinstance(value, PipelineError):
             raise value
         self._check_disk(function.__name__, str(value))
         raise ToolchainError(f"{function.__name__} failed: {value}. The whole story is in {self.log}.")
+
+    def _died(self, what: str) -> WorkerDied:
+        """Return the error that says how the process ended.
+
+        Raises:
+            ArtifactError: the disk is full or read-only.
+        """
+        self._check_disk(what)
+        return WorkerDied(f"{what}: {self._how_it_ended()} Its last words are in {self.log}.")
+
+    def _pass_on(self, told: tuple[str, float]) -> None:
+        """Pass on a message of progress; if that fails, the process ends, since nobody will take its answer."""
+        assert self.tell
+        try:
+            self.tell(*told)
+        except BaseException:
+            self._process.kill()
+            raise
 
     def _receive(self, what: str) -> tuple[str, Any]:
         if self._patience_seconds is not None and not self._connection.poll(self._patience_seconds):

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import InputError
+from pipeline.execution import planned
 
 
 class Policy(BaseModel):
@@ -24,6 +25,7 @@ def read(path: Path) -> Policy:
     Raises:
         InputError: the file is absent or is no policy.
     """
+    planned.check_regular(path)
     try:
         return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

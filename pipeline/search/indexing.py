@@ -218,6 +218,8 @@ class _Writing:
         self._waiting: dict[str, Passage] = {}
         """By id, so that a file that changes while it is read, after its ids were compared, gives none twice."""
         self._embedding: tuple[list[Passage], Future[tuple[Floats, int]]] | None = None
+        self._in_flight: dict[str, str] = {}
+        """Texts by id of the batch that is being embedded."""
         self._beside = ThreadPoolExecutor(1)
         self._began = time.monotonic()
         self._embedded = 0
@@ -236,7 +238,7 @@ class _Writing:
 
     def take(self, passage: Passage) -> None:
         """Take a passage, and embed a batch when it is full."""
-        if self._index.has(passage):
+        if self._index.has(passage) or self._in_flight.get(passage.id) == passage.text:
             self.kept += 1
             return
         self._waiting[passage.id] = passage
@@ -257,7 +259,8 @@ class _Writing:
             self._embedded += len(before[0])
         if self._waiting:
             waiting = list(self._waiting.values())
-            texts, prompt = [passage.text for passage in waiting], self._index.about.document_prompt
+            self._in_flight = {passage.id: passage.text for passage in waiting}
+            texts, prompt = list(self._in_flight.values()), self._index.about.document_prompt
             self._embedding = waiting, self._beside.submit(self._model.embed, texts, prompt, self._told)
             self._waiting = {}
         if before and found:

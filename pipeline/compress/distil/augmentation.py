@@ -27,6 +27,8 @@ from pipeline.compress.distil.models import DistilJob
 from pipeline.compress.distil.outputs import shards
 from pipeline.data.datasets import Labelled
 from pipeline.errors import StudentError
+from pipeline.execution import cache
+from pipeline.execution.node import versions
 from pipeline.recipe.compression import AugmentSection
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder, Row
@@ -114,19 +116,27 @@ def _all_candidates(
     assert job.data.augmenter is not None
     texts = list(dict.fromkeys(text for row in rows for text in (row.first, row.second) if text is not None))
     source = job.data.augmenter
-    decides = [_VERSION, source.digest, section.candidates, section.single_pieces, job.section.max_length, texts]
+    decides = [
+        _VERSION,
+        versions("torch", "transformers"),
+        source.digest,
+        section.candidates,
+        section.single_pieces,
+        job.section.max_length,
+        texts,
+    ]
     result: list[Candidates] = []
     finder = None
     folder = job.cache / f"candidates-{digest_of(decides)}"
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.touch()
-    for shard in shards(folder, len(texts), _TEXTS_OF_SHARD, ".jsonl"):
-        if not shard.path.is_file():
-            finder = finder or CandidateFinder(source.folder, section, max_length=job.section.max_length, device=device)
-            tell(f"replacements for words, texts {shard.start} to {shard.stop} of {len(texts)}", 0.0)
-            # The first shard tells whether the head is trained; a short last shard may have rare words only.
-            _write_shard(shard.path, finder.find(texts[shard.start : shard.stop], check=shard.start == 0))
-        result += _read_shard(shard.path)
+    with cache.using(folder):
+        for shard in shards(folder, len(texts), _TEXTS_OF_SHARD, ".jsonl"):
+            if not shard.path.is_file():
+                longest = job.section.max_length
+                finder = finder or CandidateFinder(source.folder, section, max_length=longest, device=device)
+                tell(f"replacements for words, texts {shard.start} to {shard.stop} of {len(texts)}", 0.0)
+                # The first shard tells whether the head is trained; a short last shard may have rare words only.
+                _write_shard(shard.path, finder.find(texts[shard.start : shard.stop], check=shard.start == 0))
+            result += _read_shard(shard.path)
     return dict(zip(texts, result, strict=True))
 
 

@@ -182,7 +182,7 @@ class DistilObjective:
         if self._accelerator.is_main_process:
             outputs.write_cache(folder, examples.lengths(inputs.examples), names, run, tell)
         self._accelerator.wait_for_everyone()
-        return outputs.read_cache(folder)
+        return outputs.read_cache(folder, len(inputs.examples))
 
     def _blend(self, own: ObservedModel | None, tell: Callable[[str, float], None]) -> None:
         """Make the targets of `space = "own"` of both models' embeddings.

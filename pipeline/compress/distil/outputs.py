@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline import heads
 from pipeline.architectures import layers
-from pipeline.artifact import digest_of
-from pipeline.atomic import write_aside
+from pipeline.artifact import digest_of, sha256_file
+from pipeline.atomic import write_aside, write_text
+from pipeline.execution import cache
+from pipeline.execution.node import versions
 from pipeline.kinds import KINDS
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
@@ -30,8 +31,10 @@ _MOST_BYTES = 2**30
 """Beyond this size the teacher runs beside the student in each update."""
 _BATCH = 64
 _ROWS_OF_SHARD = 4096
-_SUFFIX = ".arrow"
-_LOCK = "lock"
+_SUFFIX, _DIGEST = ".arrow", ".sha256"
+_VERSION = 1
+"""Of how outputs are computed; a part of the key of what is kept, with the versions of `_DISTRIBUTIONS`."""
+_DISTRIBUTIONS = ("torch", "transformers")
 
 
 # --- outputs of a batch ----------------------------------------------------------------------------------------------
@@ -175,7 +178,8 @@ def cache_key(teacher_digest: str, examples: Any, names: tuple[str, ...], precis
         values = examples.data.column(column).combine_chunks()
         for part in (values.flatten(), values.value_lengths()):
             digest.update(np.ascontiguousarray(part.to_numpy()).tobytes())
-    return digest_of([teacher_digest, digest.hexdigest(), names, *([precision] if precision else [])])
+    tools = [_VERSION, versions(*_DISTRIBUTIONS)]
+    return digest_of([tools, teacher_digest, digest.hexdigest(), names, *([precision] if precision else [])])
 
 
 def write_cache(
@@ -194,14 +198,18 @@ def write_cache(
         run_teacher: returns the teacher's outputs for some rows.
         tell: called with a message and the fraction that is done.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    # Another distillation may want the same; used folders stay in the cache.
-    with FileLock(folder / _LOCK):
-        folder.touch()
+    with cache.using(folder):
         for shard in shards(folder, len(lengths), _ROWS_OF_SHARD, _SUFFIX):
-            if not shard.path.is_file():
+            if not _is_whole(shard):
                 _write_shard(shard, lengths[shard.start : shard.stop], names, run_teacher)
+                write_text(shard.path.with_suffix(_DIGEST), sha256_file(shard.path))
             tell(f"the teacher's outputs, {shard.stop} of {len(lengths)}", 0.0)
+
+
+def _is_whole(shard: Shard) -> bool:
+    """Return whether a shard is there as it was written."""
+    digest = shard.path.with_suffix(_DIGEST)
+    return shard.path.is_file() and digest.is_file() and digest.read_text() == sha256_file(shard.path)
 
 
 def _write_shard(
@@ -230,11 +238,12 @@ def _write_shard(
         writer.finalize()
 
 
-def read_cache(folder: Path) -> Any:
-    """Open the shards of `write_cache`, memory-mapped."""
+def read_cache(folder: Path, count: int) -> Any:
+    """Open the shards of `write_cache` for so many rows, memory-mapped."""
     import datasets
 
-    parts = [datasets.Dataset.from_file(str(path)) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
+    paths = [shard.path for shard in shards(folder, count, _ROWS_OF_SHARD, _SUFFIX)]
+    parts = [datasets.Dataset.from_file(str(path)) for path in paths]
     return datasets.concatenate_datasets(parts).with_format("numpy")
 
 
