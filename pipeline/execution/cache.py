@@ -1,7 +1,7 @@
-"""A store's cache: what several nodes use again, such as a teacher's outputs, in folders named by their content's key.
+"""A store's cache: results that several nodes share, such as a teacher's outputs, in folders named by their key.
 
-Whoever fills or uses a folder holds its lock meanwhile and touches it. A folder that nothing used for a week goes, or
-earlier where `clean` or the store's limit asks for room.
+Whoever fills or uses a folder holds its lock meanwhile and touches it. A folder is removed a week after
+its last use, or earlier where `clean` or the store's limit asks for room.
 """
 
 import contextlib

@@ -33,7 +33,7 @@ _BATCH = 64
 _ROWS_OF_SHARD = 4096
 _SUFFIX, _DIGEST = ".arrow", ".sha256"
 _VERSION = 1
-"""Of how outputs are computed; a part of the key of what is kept, with the versions of `_DISTRIBUTIONS`."""
+"""Version of this module's outputs. The key of a cached folder counts it, and the versions of `_DISTRIBUTIONS`."""
 _DISTRIBUTIONS = ("torch", "transformers")
 
 
