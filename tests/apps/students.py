@@ -1,7 +1,7 @@
 """The bundled student for all seven tasks and for inference, trained for a minute on the package's own texts.
 
 They are converted and signed. The embedding student is the bundled one as it is; the others have two of its layers and
-the tokens of these texts, and are made in a fifth of the time. They are weak, and that is no matter: what is compared
+the tokens of these texts, which makes them faster to convert. They are weak, and that is no matter: what is compared
 is whether Kotlin and Swift answer as Python does, in the real runtimes, and an answer that depends on the text is
 needed for it.
 """
