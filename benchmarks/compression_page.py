@@ -6,7 +6,7 @@ from benchmarks import compression_rows, compression_speed, pruned_speed_record,
 from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import File, Record
-from benchmarks.trials_scores import counted, shown, unfinished, written
+from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
 from pipeline import formats
 
 NOT_RUN = "not run"
@@ -61,6 +61,12 @@ def _head(table: Table, speeds: Sequence[Speed]) -> Iterator[str]:
         128 tokens against the whole MiniLM. A bound is held against the mean of all seeds, not against the end of the
         interval.
         """)
+    if table.retrieval:
+        yield ""
+        yield from written(f"""
+            Embeddings are judged in search too: recall in points over all queries of {", ".join(table.retrieval)},
+            in fp32 PyTorch, with rows cut at {max(table.lengths["embedding"])} tokens.
+            """)
     yield ""
     runs = "; ".join(compression_speed.said(speeds)) or "none was run"
     yield from written(f"""
@@ -77,16 +83,19 @@ def _head(table: Table, speeds: Sequence[Speed]) -> Iterator[str]:
 
 
 def _table(table: Table, rows: Sequence[Row], speeds: Sequence[Speed]) -> Iterator[str]:
-    yield (
+    searched = bool(table.retrieval) and any(row.task == "embedding" for row in rows)
+    columns = [
         "| row | what | parameters, M | encoder | int8 MB: LiteRT / Core ML / ExecuTorch | files | "
-        "× faster of promised: LiteRT / ExecuTorch | metric | points lost | against | bound | holds |"
-    )
-    yield "|---|---|--:|--:|--:|---|--:|---|---|---|---|---|"
+        "× faster of promised: LiteRT / ExecuTorch | metric | points lost |",
+        " against | bound | holds |",
+    ]
+    yield (" recall@1 | points lost | recall@10 | points lost |" if searched else "").join(columns)
+    yield f"|---|---|--:|--:|--:|---|--:|---|---|{'---|---|---|---|' if searched else ''}---|---|---|"
     for row in rows:
-        yield f"| {' | '.join(_cells(table, row, speeds))} |"
+        yield f"| {' | '.join(_cells(table, row, speeds, searched=searched))} |"
 
 
-def _cells(table: Table, row: Row, speeds: Sequence[Speed]) -> Iterator[str]:
+def _cells(table: Table, row: Row, speeds: Sequence[Speed], *, searched: bool) -> Iterator[str]:
     records = trials_record.of_row(table, row)
     first = records.get(row.seeds[0])
     metric, lost = trials_scores.figures(table, row)
@@ -97,13 +106,21 @@ def _cells(table: Table, row: Row, speeds: Sequence[Speed]) -> Iterator[str]:
     yield compression_speed.faster(table, row, speeds)
     gone = unfinished(table, row)
     yield shown(metric) + (f", {gone}" if gone else "") if metric else gone
-    if row.against is None:
-        yield from ("", "")
-    else:
-        yield shown(lost, signed=True) if lost else NOT_RUN
-        yield f"`{row.against}`"
+    yield _loss(row, lost)
+    if searched:
+        for name in trials_record.SEARCHED:
+            recall, lost = trials_scores.figures(table, row, trials_scores.searched(name))
+            yield shown(recall) if recall else NOT_RUN
+            yield _loss(row, lost)
+    yield f"`{row.against}`" if row.against else ""
     yield str(row.bound) if row.bound else ""
     yield trials_scores.holds(table, row) if row.bound else ""
+
+
+def _loss(row: Row, lost: Figure | None) -> str:
+    if row.against is None:
+        return ""
+    return shown(lost, signed=True) if lost else NOT_RUN
 
 
 def _sizes(row: Row, first: Record | None) -> Iterator[str]:

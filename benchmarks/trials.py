@@ -110,6 +110,8 @@ class Table:
     targets: Mapping[str, Any]
     lengths: Mapping[str, Sequence[int]]
     """Sequence lengths of the files, by task."""
+    retrieval: Sequence[str] = ()
+    """Collections by which embeddings are judged in search, beside the row's dataset."""
     student: str = BUNDLED
     random_weights: bool = False
     """Whether the student was never trained, as in tests."""
@@ -205,6 +207,7 @@ def _values(table: Table, trial: Trial) -> dict[str, Any]:
     if row.teacher:
         sections["distil"]["teacher"] = _place(table, table.near(row.teacher, trial.seed))
     begin = {"source": _place(table, table.near(row.source, trial.seed)) if row.source else table.student}
+    searched = {"retrieval": list(table.retrieval)} if table.retrieval and row.task == "embedding" else {}
     return {
         "name": trial.name,
         "task": row.task,
@@ -212,7 +215,7 @@ def _values(table: Table, trial: Trial) -> dict[str, Any]:
         **sections,
         "convert": {"sequence_lengths": list(table.lengths[row.task])},
         "targets": {backend: {"schemes": list(schemes)} for backend, schemes in table.targets.items()},
-        "verify": {"datasets": [row.dataset or "none"]},
+        "verify": {"datasets": [row.dataset or "none"]} | searched,
     }
 
 

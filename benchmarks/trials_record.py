@@ -23,6 +23,8 @@ from pipeline.metrics.scoring import Labels
 from pipeline.verify.stage import Verdict
 
 RESAMPLES = 1000
+SEARCHED = ("recall_at_1", "recall_at_10")
+"""Metrics of search that are recorded."""
 State = Literal["there", "stale", "not run"]
 
 
@@ -91,6 +93,8 @@ class Record(_Strict):
     compute_fraction: float | None
     """Share of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
     metric: Metric | None
+    retrieval: list[Metric] = []
+    """Of an embedding, `SEARCHED` over all queries of the table's collections; a row of a metric is a query."""
     stages: list[Stage]
     files: list[File]
     """Files of the first seed of a row that is converted; empty otherwise."""
@@ -103,10 +107,20 @@ def resample(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> NDArray[n
 
     Source: Efron and Tibshirani 1993, chapter 13.
     """
-    row, examples = scoring.METRICS[labels.metric], len(labels.gold)
-    draws = np.random.default_rng(0).integers(0, examples, (RESAMPLES, examples))
-    found: NDArray[np.float64] = row.value(row.parts(kind, labels, outputs)[draws]).astype(np.float64)
+    row = scoring.METRICS[labels.metric]
+    resamples = row.parts(kind, labels, outputs)[_draws(len(labels.gold))]
+    found: NDArray[np.float64] = row.value(resamples).astype(np.float64)
     return found
+
+
+def resampled_means(each: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean over examples, `(examples,)`, in each of the same 1,000 resamples."""
+    found: NDArray[np.float64] = each[_draws(len(each))].mean(1)
+    return found
+
+
+def _draws(examples: int) -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(0, examples, (RESAMPLES, examples))
 
 
 def packed(resampled: NDArray[np.float64]) -> str:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks import trials, trials_record
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import File, Metric, Record, Stage
 from pipeline import artifact, tasks
-from pipeline.artifact import Artifact
+from pipeline.artifact import Artifact, digest_of
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Source
 from pipeline.checkpoint.weights import WEIGHTS
@@ -17,12 +19,13 @@ from pipeline.cli.progress import Progress
 from pipeline.compress.prune.structure import encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
+from pipeline.data import retrieval
 from pipeline.devices import host
 from pipeline.errors import StudentError
 from pipeline.execution.executor import Outcome
 from pipeline.execution.local import Local
 from pipeline.execution.node import versions
-from pipeline.metrics import scoring
+from pipeline.metrics import ranking, scoring
 from pipeline.planning import run as running
 from pipeline.planning.build import build
 from pipeline.planning.checkpoints import StageName
@@ -57,6 +60,8 @@ class Made:
     """A trial's recipe and what became of it."""
 
     recipe: Recipe
+    file: Path
+    """Where the recipe is written."""
     folder: Path
     targets: list[Target]
     outcome: Outcome
@@ -74,9 +79,15 @@ def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *
     graph.root = ""
     laid_out = graph.at(recipe.name, "student")
     if judged and trial.row.dataset is not None and laid_out is not None:
-        graph.include(reference_node(recipe, laid_out, recipe.verify.datasets, _longest(recipe), exempt=True))
+        searched = _collections(recipe, file)
+        datasets, longest = recipe.verify.datasets, _longest(recipe)
+        graph.include(reference_node(recipe, laid_out, datasets, longest, exempt=True, collections=searched))
     outcome = running.carry_out(graph, table.folder, progress, Local(threads))
-    return Made(recipe, table.folder / recipe.name, targets(recipe), outcome)
+    return Made(recipe, file, table.folder / recipe.name, targets(recipe), outcome)
+
+
+def _collections(recipe: Recipe, file: Path) -> tuple[list[retrieval.Source], dict[str, str]]:
+    return retrieval.chosen(recipe.verify.retrieval or (), file, "verify.retrieval")
 
 
 def _longest(recipe: Recipe) -> int:
@@ -102,6 +113,7 @@ def _record(table: Table, trial: Trial, made: Made) -> Record:
         parameters=_parameters(folder),
         compute_fraction=_compute(source, table),
         metric=metric,
+        retrieval=list(_searched(made)) if judged and table.retrieval else [],
         stages=list(_stages(made)),
         files=list(_files(made)) if judged and trials.with_files(trial) else [],
         tools=versions(*_TOOLS),
@@ -164,6 +176,29 @@ def _metric(made: Made) -> Metric:
         value=scoring.score(kind, labels, reference_node.outputs),
         resamples=trials_record.packed(trials_record.resample(kind, labels, reference_node.outputs)),
     )
+
+
+def _searched(made: Made) -> Iterator[Metric]:
+    """Yield the metrics of search by fp32 PyTorch's vectors; none for a task without."""
+    found = _reference(made)
+    if not found.collections:
+        return
+    sources, _ = _collections(made.recipe, made.file)
+    each = []
+    for one in found.collections:
+        queries, documents = ranking.vectors_of(one, found.outputs)
+        each.append(ranking.by_query(one, ranking.near(queries, documents, "cosine")))
+    for name in trials_record.SEARCHED:
+        of_queries = np.concatenate([one[name] for one in each])
+        yield Metric(
+            dataset=" + ".join(one.name for one in found.collections),
+            data_sha256=digest_of([one.digest() for one in sources]),
+            metric=name,
+            rows=len(of_queries),
+            chance=0.0,
+            value=float(of_queries.mean()),
+            resamples=trials_record.packed(trials_record.resampled_means(of_queries)),
+        )
 
 
 def _reference(made: Made) -> reference.Reference:

@@ -1,7 +1,7 @@
 """From records to figures: means over seeds, what is lost, their intervals, and whether a bound holds."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,15 +29,31 @@ class Figure:
     seeds: int
 
 
-def value(records: Mapping[int, Record]) -> Figure | None:
-    """Return a row's metric, or None without a record."""
-    found = [record.metric for record in records.values() if record.metric]
+Pick = Callable[[Record], Metric | None]
+"""Which metric of a record is meant."""
+
+
+def task_metric(record: Record) -> Metric | None:
+    """Return the metric of the row's dataset."""
+    return record.metric
+
+
+def searched(name: str) -> Pick:
+    """Return what picks a metric of search, by its name."""
+    return lambda record: next((one for one in record.retrieval if one.metric == name), None)
+
+
+def value(records: Mapping[int, Record], pick: Pick = task_metric) -> Figure | None:
+    """Return a row's metric, or None without a record of it."""
+    found = [metric for metric in map(pick, records.values()) if metric]
     if not found:
         return None
     return _figure([one.value for one in found], [one.resampled() for one in found])
 
 
-def lost(records: Mapping[int, Record], against: Mapping[int, Record], *, single: bool = False) -> Figure | None:
+def lost(
+    records: Mapping[int, Record], against: Mapping[int, Record], *, single: bool = False, pick: Pick = task_metric
+) -> Figure | None:
     """Return what a row loses against another, seed by seed and resample by resample; None without a pair.
 
     Args:
@@ -45,19 +61,23 @@ def lost(records: Mapping[int, Record], against: Mapping[int, Record], *, single
         against: of the other.
         single: the other row has one seed by design, with which all of this one's are compared. One that merely has
             one record so far goes with that seed alone.
+        pick: which metric is meant.
 
     Source: Koehn 2004 for two systems on one test set; the mean over seeds is taken within each resample.
     """
-    pairs = [(theirs, mine) for mine, theirs in _paired(records, against, single) if _same_data(mine, theirs)]
+    pairs = [(theirs, mine) for mine, theirs in _paired(records, against, single, pick) if _same_data(mine, theirs)]
     if not pairs:
         return None
     return _figure([a.value - b.value for a, b in pairs], [a.resampled() - b.resampled() for a, b in pairs])
 
 
-def _paired(records: Mapping[int, Record], against: Mapping[int, Record], single: bool) -> list[tuple[Metric, Metric]]:
+def _paired(
+    records: Mapping[int, Record], against: Mapping[int, Record], single: bool, pick: Pick
+) -> list[tuple[Metric, Metric]]:
     only = next(iter(against.values()), None) if single else None
-    pairs = [(record.metric, (against.get(seed) or only)) for seed, record in records.items()]
-    return [(mine, other.metric) for mine, other in pairs if mine and other and other.metric]
+    others = [(record, (against.get(seed) or only)) for seed, record in records.items()]
+    pairs = [(pick(record), pick(other)) for record, other in others if other]
+    return [(mine, theirs) for mine, theirs in pairs if mine and theirs]
 
 
 def _same_data(mine: Metric, theirs: Metric) -> bool:
@@ -75,13 +95,14 @@ def turned(less: Figure) -> Figure:
     return Figure(-less.mean, -less.high, -less.low, -less.most, -less.least, less.seeds)
 
 
-def figures(table: Table, row: Row) -> tuple[Figure | None, Figure | None]:
-    """Return a row's metric, and what it loses against the row that it is compared with."""
+def figures(table: Table, row: Row, pick: Pick = task_metric) -> tuple[Figure | None, Figure | None]:
+    """Return a metric of a row, and what it loses against the row that it is compared with."""
     mine = trials_record.of_row(table, row)
     if row.against is None:
-        return value(mine), None
+        return value(mine, pick), None
     other = table.row(row.against)
-    return value(mine), lost(mine, trials_record.of_row(table, other), single=len(other.seeds) == 1)
+    theirs = trials_record.of_row(table, other)
+    return value(mine, pick), lost(mine, theirs, single=len(other.seeds) == 1, pick=pick)
 
 
 def holds(table: Table, row: Row) -> Holds:

@@ -79,7 +79,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., P
     """A table of which one row was carried out by its command."""
     root = tmp_path_factory.mktemp("table")
     texts = sorted({text.first.replace("\n", " ") for text in verification_texts()})
-    (root / "plain.txt").write_text("\n".join(texts), encoding="utf-8")
+    trials_tiny.write_texts(root, texts)
     student = Path(shutil.copytree(tiny_student("bert", "embedding"), root / "student"))
     put(student, modules(*MODULES), {"1_Pooling/config.json": MEAN})
     table = trials_tiny.table(root, student)
@@ -116,13 +116,25 @@ def test_a_row_ends_in_a_record(tiny: Table) -> None:
     assert str(tiny.pages) not in trials_record.place(tiny, Trial(trials_tiny.WHOLE, 0)).read_text()
 
 
+def test_a_row_is_judged_in_search_too(tiny: Table) -> None:
+    record = found(tiny, "whole")
+    queries = len((tiny.pages / "beir" / "queries.jsonl").read_text(encoding="utf-8").splitlines())
+    first, tenth = record.retrieval
+    assert [first.metric, tenth.metric] == ["recall_at_1", "recall_at_10"]
+    assert first.rows == tenth.rows == queries
+    assert 0 < first.value < tenth.value < 1
+    assert first.resampled().mean() == pytest.approx(first.value, abs=0.01)
+    assert f"| {100 * first.value:.2f} [" in cells(tiny, "whole")
+    assert f"| {100 * tenth.value:.2f} [" in cells(tiny, "whole")
+
+
 def test_the_page_has_the_row_and_says_what_was_not_run(tiny: Table) -> None:
     lines = (tiny.pages / "TINY.md").read_text(encoding="utf-8").splitlines()
     whole, pruned = cells(tiny, "whole"), cells(tiny, "pruned")
     assert whole in lines
     assert f" {100 * metric_of(found(tiny, 'whole')).value:.2f} [" in whole
     assert "not measured" in whole
-    assert pruned.endswith("| not run | not run | `whole` | ≤ 100 lost | not run |")
+    assert pruned.endswith(f"{'| not run ' * 6}| `whole` | ≤ 100 lost | not run |")
     assert "Of 5 trials 1 have a record" in " ".join(lines)
     assert "Not made yet: files." in lines
 
@@ -178,6 +190,7 @@ def test_a_trial_waits_for_what_it_is_made_of_and_for_nothing_else(tiny: Table) 
 
 @pytest.mark.full
 def test_trials_side_by_side_end_in_the_same_records(tiny: Table, tmp_path: Path) -> None:
+    shutil.copytree(tiny.pages / "beir", tmp_path / "beir")
     table = trials_tiny.table(tmp_path, Path(tiny.student))
     assert (
         trials_command.main(table, trials_tiny.page, None, ["--only", "whole", "--only", "pruned", "--jobs", "2"]) == 0
@@ -190,6 +203,7 @@ def test_trials_side_by_side_end_in_the_same_records(tiny: Table, tmp_path: Path
 
 @pytest.mark.full
 def test_a_run_that_was_killed_goes_on_with_what_is_missing(tiny: Table, tmp_path: Path) -> None:
+    shutil.copytree(tiny.pages / "beir", tmp_path / "beir")
     table = trials_tiny.table(tmp_path, Path(tiny.student))
     only = ("--only", "whole", "--only", "pruned")
     first = trials_record.place(table, Trial(trials_tiny.WHOLE, 0))
@@ -210,11 +224,13 @@ def test_a_run_that_was_killed_goes_on_with_what_is_missing(tiny: Table, tmp_pat
 @pytest.mark.full
 def test_a_training_that_was_killed_goes_on_where_it_was(tiny: Table, tmp_path: Path) -> None:
     folder, only = tiny.folder / "learnt-0", ("--only", "learnt", "--seed", "0")
-    killed(command(tiny, *only), lambda: any((folder / "checkpoints-distil").glob("*/step-*")), tmp_path / "log")
+    scratch = tiny.folder / "store" / ".scratch"
+    killed(command(tiny, *only), lambda: any(scratch.glob("*/*/step-*")), tmp_path / "log")
     assert subprocess.run(command(tiny, *only), env=environment(), stdout=subprocess.DEVNULL).returncode == 0
     assert distil.read_record(folder / "distilled").resumed_at
-    assert not list(folder.glob("checkpoints*"))
-    assert found(tiny, "learnt").stages[0].updates == 80
+    assert not any(scratch.glob("*"))
+    (learnt,) = [stage for stage in found(tiny, "learnt").stages if stage.name == "distil"]
+    assert learnt.updates == trials_tiny.LEARNT.sections["distil"]["steps"]
     assert "seed 1 not run" in cells(tiny, "learnt")
 
 
