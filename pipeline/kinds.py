@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 OutputKind = Literal["embedding", "logits", "multi_label", "value", "values", "token_logits", "spans"]
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+"""How an embedding comes of a text's hidden states: `pipeline.heads.pooling`."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pipeline.foreign.judge import Request, judge
 from pipeline.foreign.record import Judgement, Variant
 from pipeline.formats import onnx
 from pipeline.formats.ports import Entry, Port
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 
 # --- files and checkpoints ----------------------------------------------------------------------------------------
 

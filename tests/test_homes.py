@@ -21,7 +21,7 @@ EXCEPTIONS = {
     # Which older releases of a runtime are tried.
     ("runtimes.py", "litert"),
     # The rows of the schemes answer for every format.
-    *(("schemes.py", name) for name in BACKENDS),
+    *(("schemes/__init__.py", name) for name in BACKENDS),
     # What a guest without this package is handed, and what it needs.
     *(("devices/arm64_packages.py", name) for name in BACKENDS),
     *(("devices/arm64_guest.py", name) for name in BACKENDS),

@@ -15,7 +15,7 @@ from pipeline.checkpoint.weights import INTEGERS, WEIGHTS, weight_files
 from pipeline.data.location import HUB_SECONDS, cache_folder, hub_errors
 from pipeline.errors import StudentError
 from pipeline.heads.sentence import NAME, SentenceHead
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 from pipeline.tasks import Task
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -17,7 +17,7 @@ from pipeline.errors import StudentError
 from pipeline.heads.pooling import MODES, Pooling
 from pipeline.heads.sentence import DEFAULT, NAME, SentenceHead
 from pipeline.heads.steps import ACTIVATIONS, Dense, LayerNorm, Normalize, Step
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 from pipeline.text.tokenizers import load_tokenizer
 from pipeline.vectors.contract import Similarity
 

@@ -44,8 +44,8 @@ from pipeline.cli.options import BUILD, BuildFolder, DeviceName, Dry, RecipeName
 from pipeline.cli.progress import Progress, print_error
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_USAGE, InputError, PipelineError
+from pipeline.kinds import PoolingMode
 from pipeline.planning.checkpoints import StageName
-from pipeline.schemes import PoolingMode
 
 if TYPE_CHECKING:
     from pipeline.execution.executor import Executor

@@ -17,7 +17,7 @@ from pipeline.cli.options import BUILD, BuildFolder
 from pipeline.cli.progress import Progress
 from pipeline.cli.texts import plain, shortened
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_WITH_LOSS, InputError
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -14,7 +14,7 @@ from pipeline.cli.progress import Progress
 from pipeline.cli.texts import plain, shortened
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED
 from pipeline.foreign.record import Cause, Judgement
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 
 _VERDICT = {
     "same": "[green]same model[/green]",

@@ -13,7 +13,7 @@ from pipeline.foreign import calling, reference
 from pipeline.foreign.calling import Call, File
 from pipeline.foreign.judge import Request, Rows, check, look_up, workers
 from pipeline.formats.ports import Array
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 from pipeline.text.prompts import Prompts
 from pipeline.vectors.contract import Similarity
 

@@ -20,9 +20,9 @@ from pipeline.foreign.record import Cause, Judgement, Storage, Worst
 from pipeline.foreign.reference import Facts, Sample
 from pipeline.foreign.session import Caller
 from pipeline.formats.ports import Array
+from pipeline.kinds import PoolingMode
 from pipeline.planning.draft import choose_task
 from pipeline.recipe.schema import StudentSection
-from pipeline.schemes import PoolingMode
 from pipeline.tasks import Task
 from pipeline.text.encoding import Row
 

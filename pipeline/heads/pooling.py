@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipeline import tasks
 from pipeline.checkpoint.inspection import Summary
-from pipeline.schemes import PoolingMode
+from pipeline.kinds import PoolingMode
 
 _HALF = ("F16", "BF16")
 _MANY = 8

@@ -20,12 +20,12 @@ from pipeline.checkpoint.sentences import SETTINGS
 from pipeline.checkpoint.source import at, find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
-from pipeline.kinds import KINDS
+from pipeline.kinds import KINDS, PoolingMode
 from pipeline.planning.assumed import assumptions
 from pipeline.planning.own_data import OwnData, inspect, relative
 from pipeline.recipe.loading import checked
 from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
-from pipeline.schemes import BACKENDS, SCHEMES, PoolingMode
+from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
 _OTHERS_TOKENIZER = 0.9

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, mo
 from pydantic_core import InitErrorDetails
 
 from pipeline import tasks
+from pipeline.kinds import PoolingMode
 from pipeline.recipe.compression import (
     AdapterSection,
     DistilSection,
@@ -20,7 +21,7 @@ from pipeline.recipe.compression import (
     VocabularySection,
 )
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Natural, Place, Section, Updates
-from pipeline.schemes import SCHEMES, Gates, PoolingMode
+from pipeline.schemes import SCHEMES, Gates
 
 RENAMED: Mapping[str, str] = {
     "convert.minimum_ios": "targets.coreml.minimum_ios",
