@@ -723,10 +723,13 @@ def test_passages_are_joined_of_texts_in_a_row() -> None:
 
 @pytest.mark.numeric
 @pytest.mark.usefixtures("one_thread")
-def test_updates_bring_embeddings_back_near_the_whole_student_s(randomised: Students, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_updates_bring_embeddings_back_near_the_whole_student_s(
+    precision: str, randomised: Students, tmp_path: Path
+) -> None:
     asked: dict[str, Any] = {"compute": 0.4, "calibration_texts": 48, "reconstruct": False}
     make(randomised(), tmp_path / "solved", **asked)
-    metrics = make(randomised(), tmp_path / "refined", refine=40, **asked)["refined"]
+    metrics = make(randomised(), tmp_path / "refined", refine=40, refine_precision=precision, **asked)["refined"]
     assert metrics["steps"] == 40
     assert metrics["passage_cosine"] > metrics["passage_cosine_before"]
     assert metrics["text_cosine"] > metrics["text_cosine_before"]
@@ -769,10 +772,21 @@ def test_an_embedding_is_refined_unless_something_else_follows(
     assert ("refine" in work.params) == (updates > 0)
 
 
+def test_another_precision_of_the_updates_is_another_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
+    keys = []
+    for settings in ({}, {"refine_precision": "no"}, {"refine_precision": "bf16"}):
+        given = {"prune": {"compute": 0.5, "refine": 7, **settings}}
+        parsed, file = recipes.read_recipe(str(recipe_file(tmp_path, **given)))
+        keys.append(stage.PRUNE.work(Context(parsed, file, student.at("bundled:all-MiniLM-L6-v2", file))).params)
+    assert keys[0] == keys[1] != keys[2]
+
+
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
         ({"prune": {"compute": 0.5, "refine": 5}, "task": "classification"}, "prune.refine is for embeddings"),
+        ({"prune": {"compute": 0.5, "refine": 0, "refine_precision": "bf16"}}, "prune.refine_precision is that of"),
         ({"prune": {"hidden_size": 32, "refine": 5}}, "prune.hidden_size makes embeddings narrower"),
         ({"prune": {"sparse": {"sparsity": 0.5}, "refine": 5}}, "none of .prune. makes one"),
     ],

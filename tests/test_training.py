@@ -1,6 +1,5 @@
 """Fine-tuning learns, goes on after a stop as if there had been none, and refuses data that cannot be learnt from."""
 
-import contextlib
 import io
 import json
 import os
@@ -829,24 +828,13 @@ def test_a_loss_that_is_no_number_ends_the_run(toy):
 def test_half_precision_without_a_device_for_it_is_refused(toy):
     if torch.accelerator.is_available():
         pytest.skip("there is one here")
-    with other_precision(), pytest.raises(RecipeError, match=r"train\.precision = 'fp16' needs a GPU"):
+    with pytest.raises(RecipeError, match=r"train\.precision = 'fp16' needs a GPU"):
         stage.fine_tune(toy(precision="fp16"), silent)
-
-
-@contextlib.contextmanager
-def other_precision():
-    """Let this process use another precision than before: accelerate keeps the first; workers live for one run."""
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state()
-    yield
-    AcceleratorState._reset_state()
 
 
 @pytest.mark.numeric
 def test_bfloat16_trains_float32_weights(toy):
-    with other_precision():
-        trained, found = stage.fine_tune(toy(precision="bf16", steps=60), silent)
+    trained, found = stage.fine_tune(toy(precision="bf16", steps=60), silent)
     assert {tensor.dtype for tensor in trained.state_dict().values()} <= {torch.float32, torch.int64}
     assert found.curve[-1].loss < found.curve[0].loss
 

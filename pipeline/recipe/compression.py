@@ -243,6 +243,9 @@ class PruneSection(Section):
     calibration set's sources (and `wikitext2` and `war-and-peace`, if none are named and the data folder has them);
     fewer where they would be 20 passes. Unless given: 1000 for an embedding with at least 1000 such texts, and 0 for
     other tasks, before a `[distil]`, and without `reconstruct`."""
+    refine_precision: Literal["no", "bf16"] = "no"
+    """Precision of matrix products in these updates; `bf16` takes a third of the time on a CPU that has it, and longer
+    than single precision on one that has not."""
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
     data folder; or datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own texts, and

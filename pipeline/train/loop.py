@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
 from numpy.typing import NDArray
 
@@ -85,6 +86,8 @@ def open_accelerator(plan: RunPlan) -> Iterator[Accelerator]:
 
 
 def _accelerator(plan: RunPlan) -> Accelerator:
+    # Of all accelerators of a process accelerate keeps the first one's precision, and a worker may train twice.
+    AcceleratorState._reset_state()
     try:
         accelerator = Accelerator(
             mixed_precision=plan.settings.precision, kwargs_handlers=[InitProcessGroupKwargs(timeout=_LONGEST_WAIT)]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -69,12 +70,13 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
         dropout=0.0,
         max_length=section.max_length,
         seed=section.seed,
+        precision=section.refine_precision,
     )
     # A run of minutes is not worth a checkpoint.
     with tempfile.TemporaryDirectory() as nowhere:
         plan = loop.RunPlan("refine", Path(nowhere), settings, "prune.refine", settings.passes)
         with loop.open_accelerator(plan) as accelerator:
-            objective = _Refinement(full, pruned, rows, accelerator.device)
+            objective = _Refinement(full, pruned, rows, accelerator)
             before = objective.cosines(accelerator.device)
             finished = loop.run(objective, plan, accelerator, tell)
             after = objective.cosines(accelerator.device)
@@ -134,8 +136,9 @@ class _Refinement:
     weights: Mapping[str, float] = {VECTORS: 1.0, HIDDEN: 1.0}
 
     def __init__(
-        self, full: Any, pruned: Any, rows: tuple[list[Row], list[Row], Batches], device: torch.device
+        self, full: Any, pruned: Any, rows: tuple[list[Row], list[Row], Batches], accelerator: Accelerator
     ) -> None:
+        device, self._autocast = accelerator.device, accelerator.autocast
         self._full = full.to(device).eval().requires_grad_(False)
         self._head = heads.of(tasks.get("embedding"), full)
         self.model = _Student(pruned).to(device)
@@ -155,10 +158,10 @@ class _Refinement:
     def losses(self, wrapped: Any, rows: NDArray[np.int64], step: int, device: torch.device) -> Mapping[str, Tensor]:
         """Return the sum of each loss over some rows of an update."""
         inputs = self._inputs([self._rows[number] for number in rows], device)
-        with torch.no_grad():
+        with torch.no_grad(), self._autocast():
             output = self._full(**inputs)
             vectors = self._head.outputs(output, inputs["attention_mask"].float())[0]
-        sums: Mapping[str, Tensor] = wrapped(inputs, vectors, output.last_hidden_state)
+        sums: Mapping[str, Tensor] = wrapped(inputs, vectors.float(), output.last_hidden_state.float())
         return sums
 
     def _inputs(self, rows: Sequence[Row], device: torch.device) -> dict[str, Tensor]:

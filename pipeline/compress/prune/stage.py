@@ -175,6 +175,8 @@ def _check(context: Context, source: Source) -> None:
 def _check_refined(context: Context) -> None:
     """Refuse updates that are asked for where there is nothing that they could bring back."""
     section, task = _section(context), context.recipe.task
+    if section.refine_precision != "no" and (section.refine == 0 or tasks.get(task).output_kind != "embedding"):
+        raise RecipeError("prune.refine_precision is that of the updates of prune.refine, and there are none.")
     if not section.refine:
         return
     if tasks.get(task).output_kind != "embedding":
@@ -204,10 +206,13 @@ def _work(context: Context) -> Work:
     section = _refined(context)
     params = calibrated_params(context, "prune", section)
     texts = calibration_texts(context, "prune", section)
-    del params["settings"]["refine"]
+    for key in ("refine", "refine_precision"):
+        del params["settings"][key]
     if section.refine:
         texts = _texts_to_refine(context, section)
-        params["refine"] = [REFINE_VERSION, section.refine, digest_of(texts)]
+        # Left out where it is the default, so that artifacts made before the key was there stay.
+        precision = () if section.refine_precision == "no" else (section.refine_precision,)
+        params["refine"] = [REFINE_VERSION, section.refine, digest_of(texts), *precision]
     if section.costs == "latency" and section.compute is not None:
         # Milliseconds are this machine's and this runtime's.
         here = host.describe()
