@@ -1,7 +1,7 @@
 """Carry out one trial through the ordinary stages, and write its record; what is there is kept."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from pipeline.planning.request import Request
 from pipeline.planning.students import reference_node
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
+from pipeline.student.reference import Reference
 from pipeline.verify import stage as verify
 
 _TOOLS = ("torch", "transformers", "accelerate", "numpy")
@@ -60,11 +61,11 @@ class Made:
     """A trial's recipe and what became of it."""
 
     recipe: Recipe
-    file: Path
-    """Where the recipe is written."""
     folder: Path
     targets: list[Target]
     outcome: Outcome
+    collections: list[retrieval.Source]
+    """By which it is judged in search."""
 
 
 def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *, judged: bool = True) -> Made:
@@ -78,16 +79,12 @@ def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *
     # Trials run side by side, and their nodes have the same names.
     graph.root = ""
     laid_out = graph.at(recipe.name, "student")
+    collections, absent = retrieval.chosen(recipe.verify.retrieval or (), file, "verify.retrieval")
     if judged and trial.row.dataset is not None and laid_out is not None:
-        searched = _collections(recipe, file)
-        datasets, longest = recipe.verify.datasets, _longest(recipe)
+        datasets, longest, searched = recipe.verify.datasets, _longest(recipe), (collections, absent)
         graph.include(reference_node(recipe, laid_out, datasets, longest, exempt=True, collections=searched))
     outcome = running.carry_out(graph, table.folder, progress, Local(threads))
-    return Made(recipe, file, table.folder / recipe.name, targets(recipe), outcome)
-
-
-def _collections(recipe: Recipe, file: Path) -> tuple[list[retrieval.Source], dict[str, str]]:
-    return retrieval.chosen(recipe.verify.retrieval or (), file, "verify.retrieval")
+    return Made(recipe, table.folder / recipe.name, targets(recipe), outcome, collections)
 
 
 def _longest(recipe: Recipe) -> int:
@@ -104,7 +101,7 @@ def _record(table: Table, trial: Trial, made: Made) -> Record:
     judged = trial.row.dataset is not None
     folder = made.folder / ("student" if judged else trials.product(made.recipe))
     source = student.inspect_folder(folder, origin=folder.name, licence=None)
-    metric = _metric(made) if judged else None
+    judgement = _reference(made) if judged else None
     return Record(
         table=table.name,
         row=trial.row.name,
@@ -112,8 +109,8 @@ def _record(table: Table, trial: Trial, made: Made) -> Record:
         key=trials.key(table, trial),
         parameters=_parameters(folder),
         compute_fraction=_compute(source, table),
-        metric=metric,
-        retrieval=list(_searched(made)) if judged and table.retrieval else [],
+        metric=_metric(judgement) if judgement else None,
+        retrieval=list(_searched(judgement, made.collections)) if judgement and judgement.collections else [],
         stages=list(_stages(made)),
         files=list(_files(made)) if judged and trials.with_files(trial) else [],
         tools=versions(*_TOOLS),
@@ -163,27 +160,22 @@ def _compute(source: Source, table: Table) -> float | None:
     return found / full
 
 
-def _metric(made: Made) -> Metric:
-    reference_node = _reference(made)
-    (labels,) = reference_node.datasets
-    kind, row = tasks.get(reference_node.task).output_kind, scoring.METRICS[labels.metric]
+def _metric(found: Reference) -> Metric:
+    (labels,) = found.datasets
+    kind, row = tasks.get(found.task).output_kind, scoring.METRICS[labels.metric]
     return Metric(
         dataset=labels.name,
         data_sha256=str(data.DATASETS[labels.name].digest()),
         metric=labels.metric,
         rows=len(labels.gold),
         chance=row.chance(labels),
-        value=scoring.score(kind, labels, reference_node.outputs),
-        resamples=trials_record.packed(trials_record.resample(kind, labels, reference_node.outputs)),
+        value=scoring.score(kind, labels, found.outputs),
+        resamples=trials_record.packed(trials_record.resample(kind, labels, found.outputs)),
     )
 
 
-def _searched(made: Made) -> Iterator[Metric]:
-    """Yield the metrics of search by fp32 PyTorch's vectors; none for a task without."""
-    found = _reference(made)
-    if not found.collections:
-        return
-    sources, _ = _collections(made.recipe, made.file)
+def _searched(found: Reference, sources: Sequence[retrieval.Source]) -> Iterator[Metric]:
+    """Yield the metrics of search by fp32 PyTorch's vectors."""
     each = []
     for one in found.collections:
         queries, documents = ranking.vectors_of(one, found.outputs)
@@ -201,7 +193,7 @@ def _searched(made: Made) -> Iterator[Metric]:
         )
 
 
-def _reference(made: Made) -> reference.Reference:
+def _reference(made: Made) -> Reference:
     """Return fp32 PyTorch's outputs, which verification keeps."""
     found = made.outcome.at(made.recipe.name, f"reference-{_longest(made.recipe)}")
     assert found is not None, "it was a part of the graph"
