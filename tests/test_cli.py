@@ -33,7 +33,8 @@ from pipeline.devices.table import read_devices
 from pipeline.errors import InputError
 from pipeline.planning.build import STAGES
 from pipeline.recipe import loading as recipe
-from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
+from pipeline.recipe.compression import PruneSection, ShareSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.schemes import UNSUPPORTED as UNSUPPORTED_SCHEMES

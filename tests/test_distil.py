@@ -34,7 +34,8 @@ from pipeline.compress.start import stage as starts
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
 from pipeline.kinds import KINDS
-from pipeline.recipe.compression import DistilSection, HeadSection, StartSection
+from pipeline.recipe.compression import StartSection
+from pipeline.recipe.distillation import DistilSection, HeadSection
 from pipeline.text import tokenizers
 from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder

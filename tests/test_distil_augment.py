@@ -22,7 +22,7 @@ from pipeline.compress.distil.dataset import find_data
 from pipeline.compress.distil.models import DistilJob
 from pipeline.data.datasets import Labelled
 from pipeline.errors import PipelineError, StudentError
-from pipeline.recipe.compression import AugmentSection, DistilSection
+from pipeline.recipe.distillation import AugmentSection, DistilSection
 from pipeline.text import tokenizers
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ from pipeline.data import datasets as data
 from pipeline.data.datasets import Columns
 from pipeline.data.location import locate
 from pipeline.errors import InputError, PipelineError
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder
 from pipeline.text.tokenizers import load_tokenizer

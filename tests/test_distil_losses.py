@@ -13,7 +13,7 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.distil.losses import COMPUTED, DistillationLosses, LossContext
 from pipeline.compress.distil.outputs import ModelOutputs, Projection
 from pipeline.compress.distil.stage import order_params
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.recipe.losses import LOSSES, PRESETS, loss_versions
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])

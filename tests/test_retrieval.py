@@ -330,7 +330,7 @@ def test_collections_are_a_part_of_the_reference_s_key(collection: Path) -> None
 
 def test_distillation_sees_no_text_that_is_judged(collection: Path) -> None:
     from pipeline.compress.distil.dataset import DistilData, training_texts
-    from pipeline.recipe.compression import DistilSection
+    from pipeline.recipe.distillation import DistilSection
 
     texts = collection.parent / "texts.txt"
     texts.write_text("Cold.\nwarm?\nnobody judges this\n", "utf-8")

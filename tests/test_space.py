@@ -22,7 +22,8 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.space import adapter, bags, embedding, fitting, rotation, table
 from pipeline.compress.start import stage as starts
 from pipeline.errors import InputError, RecipeError
-from pipeline.recipe.compression import AdapterSection, DistilSection, RotateSection, StartSection, StaticSection
+from pipeline.recipe.compression import AdapterSection, RotateSection, StartSection, StaticSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.student import stage as students
 from pipeline.text.bundled import calibration_texts, everyday_sentences
 from pipeline.text.encoding import Row

@@ -26,7 +26,8 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
 from pipeline.formats.structure import Structure
-from pipeline.recipe.compression import DistilSection, PruneSection
+from pipeline.recipe.compression import PruneSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.recipe.schema import TrainSection
 from pipeline.train import loop

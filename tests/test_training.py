@@ -205,9 +205,9 @@ def test_other_architectures_train(architecture, toy):
 def test_epochs_are_passes_over_the_rows_each_in_an_order_of_its_own(toy, monkeypatch):
     orders = []
 
-    def watched(lengths, batch_size, *, seed, number):
+    def watched(lengths, batch_size, *, seed, number, near):
         orders.append(number)
-        return epoch(lengths, batch_size, seed=seed, number=number)
+        return epoch(lengths, batch_size, seed=seed, number=number, near=near)
 
     epoch = examples.epoch_batches
     monkeypatch.setattr(examples, "epoch_batches", watched)
@@ -240,7 +240,7 @@ def test_a_seed_decides_order_and_dropout(what, toy, monkeypatch):
         monkeypatch.setattr(
             examples,
             "epoch_batches",
-            lambda lengths, size, *, seed, number: epoch(lengths, size, seed=0, number=number),
+            lambda lengths, size, *, seed, number, near: epoch(lengths, size, seed=0, number=number, near=near),
         )
     first, again, other = (stage.fine_tune(toy(seed=seed, **settings), silent)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -303,6 +303,24 @@ def test_an_epoch_holds_each_row_once_in_another_order_each_time(seed):
     assert not np.array_equal(first[0], second[0])
     padding = sum(lengths[rows].max() * len(rows) for rows in first) / lengths.sum()
     assert padding < 1.15, "rows of like lengths share a batch"
+
+
+def test_rows_that_are_near_each_other_share_an_update_and_each_row_comes_once(seed):
+    draw = np.random.default_rng(seed)
+    clusters = draw.permutation(1000).reshape(125, 8)
+    nearest = np.empty((1000, 7), np.int64)
+    for cluster in clusters:
+        for row in cluster:
+            nearest[row] = draw.permutation(cluster[cluster != row])
+    lengths, near = draw.integers(2, 60, 1000), examples.Neighbourhoods(nearest, 4)
+    first, second = (examples.epoch_batches(lengths, 32, seed=seed, number=number, near=near) for number in (0, 1))
+    for order in (first, second):
+        assert sorted(np.concatenate(order)) == list(range(1000))
+        assert [len(rows) for rows in order].count(32) == 31
+        update = {int(row): number for number, rows in enumerate(order) for row in rows}
+        together = np.mean([update[row] == update[other] for row in range(1000) for other in nearest[row]])
+        assert together > 3 / 7, "four of a cluster come together, and some of its other four by chance"
+    assert {frozenset(rows) for rows in map(tuple, first)} != {frozenset(rows) for rows in map(tuple, second)}
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

@@ -15,7 +15,7 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress.distil.models import begin_student
 from pipeline.errors import StudentError
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.train import model as training
 
 TINY = Callable[[str, str], Path]

@@ -199,6 +199,7 @@ class QuantizeObjective:
     """The objective of quantisation-aware training, for `pipeline.train.loop`."""
 
     uses_all_parameters = False
+    near = None
     weights: Mapping[str, float] = _WEIGHTS
 
     def __init__(self, job: QuantizeJob, device: torch.device) -> None:

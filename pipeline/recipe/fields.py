@@ -20,7 +20,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
-def _tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     """TOML has lists; frozen models hold tuples."""
     return tuple(value) if isinstance(value, list) else value
 
@@ -33,7 +33,7 @@ def _ascending(value: tuple[int, ...]) -> tuple[int, ...]:
 
 Length = Annotated[int, Field(ge=2, le=8192, strict=True)]
 Lengths = Annotated[
-    tuple[Length, ...], BeforeValidator(_tuple), AfterValidator(_ascending), Field(min_length=1, max_length=16)
+    tuple[Length, ...], BeforeValidator(as_tuple), AfterValidator(_ascending), Field(min_length=1, max_length=16)
 ]
 
 
@@ -45,13 +45,16 @@ def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
 
 Place = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 """A path or a name."""
-Names = Annotated[tuple[Place, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
+Names = Annotated[tuple[Place, ...], BeforeValidator(as_tuple), AfterValidator(_each_once), Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
+LayerNumber = Annotated[int, Field(ge=0, lt=1000)]
+"""From 0, as in the checkpoint's `encoder.layer.0`."""
+Layers = Annotated[tuple[LayerNumber, ...], BeforeValidator(as_tuple), Field(min_length=1, max_length=1000)]
 
 
-_CAME_LATER = ("dropout", "sparse", "labels", "metric", "space")
+_CAME_LATER = ("dropout", "sparse", "labels", "metric", "space", "neighbours")
 
 
 class Updates(Section):

@@ -10,9 +10,7 @@ from pipeline import tasks
 from pipeline.kinds import PoolingMode
 from pipeline.recipe.compression import (
     AdapterSection,
-    DistilSection,
     FactoriseSection,
-    HeadSection,
     PruneSection,
     RotateSection,
     ShareSection,
@@ -20,6 +18,7 @@ from pipeline.recipe.compression import (
     StaticSection,
     VocabularySection,
 )
+from pipeline.recipe.distillation import DistilSection, HeadSection
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Natural, Place, Section, Updates
 from pipeline.schemes import SCHEMES, Gates
 

@@ -185,7 +185,42 @@ class Batch:
         return Batch({name: value.to(device) for name, value in self.inputs.items()}, self.target.to(device))
 
 
-def epoch_batches(lengths: NDArray[np.int64], batch_size: int, *, seed: int, number: int) -> list[NDArray[np.int64]]:
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """Rows that an update should hold together, for losses that compare the rows of an update with each other."""
+
+    nearest: NDArray[np.int64]
+    """For each row the numbers of the rows nearest to it, nearest first, `(rows, candidates)`."""
+    size: int
+    """Number of rows that come together: one, and its nearest of those that the epoch has not had yet."""
+
+    def ordered(self, order: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Return the rows of an epoch neighbourhood by neighbourhood, and for each row its neighbourhood's longest.
+
+        Args:
+            order: the rows in the order in which they ask for their neighbours.
+            lengths: tokens of each row.
+
+        Returns:
+            Rows in order, `(rows,)`; and by row number the most tokens of its neighbourhood, `(rows,)`.
+        """
+        taken = np.zeros(len(order), bool)
+        groups, longest = [], np.zeros_like(lengths)
+        for row in order:
+            if taken[row]:
+                continue
+            taken[row] = True
+            near = self.nearest[row]
+            group = np.append(row, near[~taken[near]][: self.size - 1])
+            taken[group] = True
+            longest[group] = lengths[group].max()
+            groups.append(group)
+        return np.concatenate(groups), longest
+
+
+def epoch_batches(
+    lengths: NDArray[np.int64], batch_size: int, *, seed: int, number: int, near: Neighbourhoods | None = None
+) -> list[NDArray[np.int64]]:
     """Return the rows of each update of an epoch, each row once.
 
     Args:
@@ -193,9 +228,13 @@ def epoch_batches(lengths: NDArray[np.int64], batch_size: int, *, seed: int, num
         batch_size: rows of an update; the last one may have fewer.
         seed: of the run.
         number: of the epoch, from 0.
+        near: rows that should share an update; None for any.
     """
     draw = np.random.default_rng((seed, number))
     order = draw.permutation(len(lengths))
+    if near is not None:
+        # Sorting is stable, so that rows of a neighbourhood stay beside each other among those that are as long.
+        order, lengths = near.ordered(order, lengths)
     chunk = _SORTED_TOGETHER * batch_size
     chunks = [order[start : start + chunk] for start in range(0, len(order), chunk)]
     ordered = np.concatenate([rows[np.argsort(-lengths[rows], kind="stable")] for rows in chunks])

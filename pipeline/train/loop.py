@@ -54,6 +54,16 @@ class RunPlan:
     """The recipe's name of the settings, for errors."""
     epochs: float | None
     """Number of epochs, or None if the settings give steps."""
+    precision_key: str | None = None
+    """The recipe's key of the precision, where it is not `precision` of the section, which has no learning rate then
+    and is itself a number of updates."""
+
+    @property
+    def remedy(self) -> str:
+        """What to change where the loss is not finite."""
+        if self.precision_key is not None:
+            return f"Set {self.precision_key} to 'no', or {self.section} to 0."
+        return f"Lower {self.section}.learning_rate, or set {self.section}.precision to 'no'."
 
 
 @dataclass
@@ -93,7 +103,8 @@ def _accelerator(plan: RunPlan) -> Accelerator:
             mixed_precision=plan.settings.precision, kwargs_handlers=[InitProcessGroupKwargs(timeout=_LONGEST_WAIT)]
         )
     except ValueError as error:
-        raise InputError(f"{plan.section}.precision = {plan.settings.precision!r}: {error}.") from error
+        key = plan.precision_key or f"{plan.section}.precision"
+        raise InputError(f"{key} = {plan.settings.precision!r}: {error}.") from error
     if plan.settings.precision == "fp16" and accelerator.device.type == "cpu":
         raise gpu_required(plan.section)
     return accelerator
@@ -215,7 +226,11 @@ class _Run:
         while step < self.total:
             number, offset = divmod(step, self.per_epoch)
             order = examples.epoch_batches(
-                self.objective.lengths, self.settings.batch_size, seed=self.settings.seed, number=number
+                self.objective.lengths,
+                self.settings.batch_size,
+                seed=self.settings.seed,
+                number=number,
+                near=self.objective.near,
             )
             for rows in order[offset : offset + self.total - step]:
                 yield step, rows
@@ -279,10 +294,7 @@ class _Run:
         means = torch.stack([column.contiguous().mean() for column in torch.stack(losses).unbind(1)])
         mean, *each = self.accelerator.reduce(means, "sum").tolist()
         if not math.isfinite(mean):
-            raise InputError(
-                f"the loss is {mean} after {step} updates. Lower {self.plan.section}.learning_rate, "
-                f"or set {self.plan.section}.precision to 'no'."
-            )
+            raise InputError(f"the loss is {mean} after {step} updates. {self.plan.remedy}")
         rate = float(self.state.scheduler.get_last_lr()[0])
         norm = float(torch.stack(norms).mean())
         # With fp16 the loss scale is too large at times; that update is skipped.

@@ -41,6 +41,10 @@ class Objective(Protocol):
         """Tokens of each row."""
 
     @property
+    def near(self) -> examples.Neighbourhoods | None:
+        """Rows that should share an update; None for any."""
+
+    @property
     def weights(self) -> Mapping[str, float]:
         """Weight of each loss, in the order of the loss curve."""
 
@@ -156,6 +160,7 @@ class LabelledObjective:
     """Fine-tuning: the loss of the task on labelled rows."""
 
     weights: Mapping[str, float] = {_LABELS: 1.0}
+    near = None
     uses_all_parameters = True
 
     def __init__(self, job: TrainingJob, accelerator: Accelerator) -> None:

@@ -22,7 +22,7 @@ from pipeline.checkpoint.source import inspect_folder
 from pipeline.compress.distil import stage
 from pipeline.compress.distil.dataset import find_data
 from pipeline.errors import RecipeError
-from pipeline.recipe.compression import UNPRUNED, DistilSection
+from pipeline.recipe.distillation import UNPRUNED, DistilSection
 from pipeline.recipe.schema import RENAMED
 from pipeline.train import launch
 

@@ -29,7 +29,7 @@ from pipeline.data.datasets import Labelled
 from pipeline.errors import StudentError
 from pipeline.execution import cache
 from pipeline.execution.node import versions
-from pipeline.recipe.compression import AugmentSection
+from pipeline.recipe.distillation import AugmentSection
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder, Row
 from pipeline.train.checks import has_masked_lm_head

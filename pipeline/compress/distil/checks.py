@@ -13,7 +13,7 @@ from pipeline.compress.distil.masked_lm import check_enough_text
 from pipeline.compress.prune.structure import layer_sequence
 from pipeline.errors import RecipeError, StudentError
 from pipeline.heads import sentence
-from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, HeadSection
+from pipeline.recipe.distillation import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.recipe.fields import Updates
 from pipeline.recipe.losses import EQUAL_HIDDEN_SIZES, LOSSES, OF_VECTORS, WITHIN_UPDATE
 from pipeline.tasks import Task
@@ -146,9 +146,26 @@ def _check_losses(section: DistilSection, task: Task) -> None:
             "distil.space = 'teacher' is for embeddings that become the teacher's, and none of distil.losses compares "
             f"them number by number; those that do: {', '.join(OF_VECTORS)}."
         )
+    if section.neighbours is not None:
+        _check_neighbours(section)
     _check_passes(section, "distil")
     if section.alpha == 1:
         raise RecipeError("distil.alpha = 1 leaves no weight for distil.losses. Give less than 1, or use [train].")
+
+
+def _check_neighbours(section: DistilSection) -> None:
+    """Refuse neighbours without a loss that compares them, or without embeddings by which they are found."""
+    if not any(name in section.losses for name in WITHIN_UPDATE):
+        raise RecipeError(
+            "distil.neighbours brings texts that are near each other into one update, and none of distil.losses "
+            f"compares the texts of an update; those that do: {', '.join(WITHIN_UPDATE)}."
+        )
+    other = next((name for name in section.losses if LOSSES[name].outputs != ("sentence",)), None)
+    if other is not None:
+        raise RecipeError(
+            "distil.neighbours are found by the teacher's embeddings of all texts, which are not kept beside what "
+            f"distil.losses.{other} compares. Leave one of them out."
+        )
 
 
 def _check_passes(section: Updates, name: str) -> None:

@@ -17,7 +17,7 @@ from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.execution import planned
 from pipeline.kinds import KINDS
-from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
+from pipeline.recipe.distillation import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder
 from pipeline.train import examples

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from pipeline.compress.distil.outputs import ModelOutputs
 from pipeline.kinds import KINDS, OutputKind
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 
 _SLICE = 2**18
 """Logits that `soft_targets` processes at a time."""

@@ -15,7 +15,7 @@ from pipeline.compress.space import adapter, embedding, fitting
 from pipeline.data.datasets import Dataset, sample
 from pipeline.errors import StudentError
 from pipeline.heads import sentence
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.tasks import Task
 from pipeline.text.bundled import calibration_texts, everyday_sentences
 from pipeline.train.checks import has_head, has_masked_lm_head

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline.compress.distil import blending, checks, masked_lm, models, outputs
+from pipeline.compress.distil import checks, masked_lm, models, outputs, targets
 from pipeline.compress.distil.batches import DistilBatches, ModelInputs, PairedBatch
 from pipeline.compress.distil.dataset import has_task_labels
 from pipeline.compress.distil.losses import DistillationLosses, LossContext
@@ -20,11 +20,15 @@ from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.losses import HARD_LABELS, LOSSES, WITHIN_UPDATE, Output
 from pipeline.train import examples
 from pipeline.train.evaluation import DevSet
-from pipeline.train.examples import Batch
+from pipeline.train.examples import Batch, Neighbourhoods
 from pipeline.train.objectives import TASK_LOSSES
 
 _BLOCKS_AT_ONCE = 16
 """Held-out blocks of a batch when the perplexity is measured."""
+_CANDIDATES = 4
+"""Neighbours that are known of a text, as a multiple of those that share its update: others may have been taken."""
+_PARTS, _SPLIT_FROM = 4, 32
+"""Parts of like lengths in which the student reads an update of neighbours, from so many rows on."""
 
 
 class StudentWithLosses(nn.Module):
@@ -39,10 +43,22 @@ class StudentWithLosses(nn.Module):
         self._observed = ObservedModel(
             student, _needed_outputs(job, of_teacher=False), job.task, masked_lm=job.masked_lm
         )
+        self._by_length = job.section.neighbours is not None
 
     def outputs(self, inputs: Mapping[str, Tensor]) -> ModelOutputs:
         """Return the student's outputs for a batch."""
-        return self._observed.run(inputs)
+        if not self._by_length or len(inputs["attention_mask"]) < _SPLIT_FROM:
+            return self._observed.run(inputs)
+        # Neighbours differ in length; read together, a third of an update would be padding.
+        lengths = inputs["attention_mask"].sum(1)
+        order = lengths.argsort(stable=True)
+        parts = []
+        for rows in order.chunk(_PARTS):
+            longest = int(lengths[rows[-1]])
+            some = self._observed.run({name: one[rows, :longest] for name, one in inputs.items()})
+            assert some.sentence is not None
+            parts.append(some.sentence)
+        return ModelOutputs(sentence=torch.cat(parts)[order.argsort()])
 
     def forward(self, batch: Batch, teacher: ModelOutputs, context: LossContext) -> dict[str, Tensor]:
         """Return the sum of each loss over its items."""
@@ -94,6 +110,7 @@ class DistilObjective:
         self._fill_cache(tell)
         if own is not None:
             self._blend(self._observe(own), tell)
+        self.near = self._neighbourhoods(tell)
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -194,12 +211,30 @@ class DistilObjective:
         assert self.batches.own is not None
         mine = self._cached(own, self.batches.own, self.job.own_digest, ("sentence",), tell)
         if mine is None or self._cache is None:
-            raise RecipeError(
-                f"distil.space = 'own' keeps the embeddings of all texts in memory, and {len(self.lengths)} texts are "
-                "too many. Set distil.max_rows."
-            )
+            raise self._too_many("distil.space = 'own'")
         vectors, theirs = (np.asarray(cache[:]["sentence"], np.float32) for cache in (mine, self._cache))
-        self._targets = blending.blend(vectors, theirs, self.section.teacher_weight)
+        self._targets = targets.blend(vectors, theirs, self.section.teacher_weight)
+
+    def _neighbourhoods(self, tell: Callable[[str, float], None]) -> Neighbourhoods | None:
+        """Find the texts that should share an update, by the embeddings that the student learns.
+
+        Raises:
+            RecipeError: these do not fit into the cache, and hence not into memory.
+        """
+        count = self.section.neighbours
+        if count is None:
+            return None
+        if self._cache is None:
+            raise self._too_many("distil.neighbours")
+        tell("neighbours of each text", 0.0)
+        aims = self._targets if self._targets is not None else np.asarray(self._cache[:]["sentence"], np.float32)
+        return Neighbourhoods(targets.nearest(aims, _CANDIDATES * count, seed=self.section.seed), 1 + count)
+
+    def _too_many(self, key: str) -> RecipeError:
+        return RecipeError(
+            f"{key} keeps the embeddings of all texts in memory, and {len(self.lengths)} texts are too many. Set "
+            "distil.max_rows."
+        )
 
     # --- what the loop calls -----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from pipeline.atomic import write_aside, write_text
 from pipeline.execution import cache
 from pipeline.execution.node import versions
 from pipeline.kinds import KINDS
-from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.distillation import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
 from pipeline.tasks import Task
 

@@ -17,7 +17,7 @@ from pipeline.data.datasets import Dataset
 from pipeline.data.retrieval import judged_texts
 from pipeline.errors import RecipeError
 from pipeline.execution.node import Cache, Input, Scratch
-from pipeline.recipe.compression import UNPRUNED, DistilSection
+from pipeline.recipe.distillation import UNPRUNED, DistilSection
 from pipeline.recipe.losses import LOSSES
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers

@@ -13,7 +13,7 @@ from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.distil import checks
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.execution.worker import tell
-from pipeline.recipe.compression import UNPRUNED, DistilSection, HeadSection
+from pipeline.recipe.distillation import UNPRUNED, DistilSection, HeadSection
 from pipeline.recipe.losses import loss_versions
 from pipeline.train.job import DevScore, FrozenRecord, LossPoint
 from pipeline.vectors.contract import declared_space

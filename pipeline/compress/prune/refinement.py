@@ -74,7 +74,8 @@ def refine(full: Any, pruned: Any, folder: Path, texts: Sequence[Unlabelled], se
     )
     # A run of minutes is not worth a checkpoint.
     with tempfile.TemporaryDirectory() as nowhere:
-        plan = loop.RunPlan("refine", Path(nowhere), settings, "prune.refine", settings.passes)
+        key = "prune.refine_precision"
+        plan = loop.RunPlan("refine", Path(nowhere), settings, "prune.refine", settings.passes, precision_key=key)
         with loop.open_accelerator(plan) as accelerator:
             objective = _Refinement(full, pruned, rows, accelerator)
             before = objective.cosines(accelerator.device)
@@ -133,6 +134,7 @@ class _Refinement:
     """The objective, for `pipeline.train.loop`."""
 
     uses_all_parameters = False
+    near = None
     weights: Mapping[str, float] = {VECTORS: 1.0, HIDDEN: 1.0}
 
     def __init__(
