@@ -103,7 +103,8 @@ class Encoder:
     def encode_all(self, prompt: str, texts: Sequence[str], *, pooled: bool = True) -> list[Row]:
         """Encode texts behind a prompt as `encode_prompted` does, many at a time, while other threads may run."""
         with _gave_up():
-            encoded = self._tokenizer.encode_batch([_well_formed(prompt + text) for text in texts])
+            # Without offsets, which a row has not, that is a sixth of the time less.
+            encoded = self._tokenizer.encode_batch_fast([_well_formed(prompt + text) for text in texts])
         return self._unpooled(prompt, [_row(one) for one in encoded], pooled)
 
     def _unpooled(self, prompt: str, rows: list[Row], pooled: bool) -> list[Row]:
