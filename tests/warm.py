@@ -30,7 +30,7 @@ _HOMES = [str(place) for place in (Path(__file__).parents[1], Path(__file__).par
 
 
 class Workers:
-    """Idle workers; whether they keep freed memory is of no account to tiny students."""
+    """Idle workers; whether they keep freed memory or tokenise on all cores is of no account to tiny students."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -51,9 +51,10 @@ class Workers:
             *,
             threads: int | None = None,
             keep_memory: bool = False,
+            tokenize_on_all_cores: bool = False,
             patience_seconds: float | None = None,
         ) -> None:
-            del threads, keep_memory  # see above
+            del threads, keep_memory, tokenize_on_all_cores  # see above
             worker._in_call, worker._kept = False, False
             idle = self._take()
             if idle is None:

@@ -52,14 +52,15 @@ class Worker:
         *,
         threads: int | None = None,
         keep_memory: bool = False,
+        tokenize_on_all_cores: bool = False,
         patience_seconds: float | None = None,
     ) -> None:
         """Start the process; its output is appended to `log`, and its progress messages are passed to `tell`.
 
         NumPy and torch use `threads` threads, by default one per core: parallel workers that each use all cores slow
         each other down. The runtimes' own threads are not affected. With `keep_memory` glibc keeps freed blocks, which
-        training allocates again in every update. A process that sends nothing for `patience_seconds` of a call is
-        ended.
+        training allocates again in every update. Many texts are tokenised on one core, with `tokenize_on_all_cores` on
+        all. A process that sends nothing for `patience_seconds` of a call is ended.
         """
         self.log = log
         self._patience_seconds = patience_seconds
@@ -68,7 +69,7 @@ class Worker:
         self._connection, child_end = Pipe()
         environment = os.environ | {
             "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
+            "TOKENIZERS_PARALLELISM": str(tokenize_on_all_cores).lower(),
             "PYTHONWARNINGS": "ignore",
             "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH")))),
         }

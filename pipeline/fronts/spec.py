@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from pipeline.recipe.fields import Fraction, Length, Names, Place, Positive, Section
+from pipeline.recipe.fields import Fraction, Length, Names, Place, Positive, Section, as_tuple
 from pipeline.recipe.loading import read_values, validated
 
 TARGET = "target"
@@ -141,10 +141,6 @@ class Published(Section):
     """What is published of its latency, with the machine, in words."""
 
 
-def _listed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 class Study(Section):
     """One study."""
 
@@ -152,7 +148,7 @@ class Study(Section):
     """Name of its folder in `build/studies/`."""
     recipe: Place
     """The recipe that every trial begins with: a ready one, or a file relative to the study's."""
-    objectives: Annotated[tuple[Measure, ...], BeforeValidator(_listed), Field(min_length=1, max_length=3)] = (
+    objectives: Annotated[tuple[Measure, ...], BeforeValidator(as_tuple), Field(min_length=1, max_length=3)] = (
         "metric",
         "size_mb",
         "latency_ms",
@@ -169,9 +165,9 @@ class Study(Section):
     beside: Names | None = None
     """Recipes whose files are judged and timed like those of trials, and shown beside them: ready ones, or files
     relative to the study's."""
-    published: Annotated[tuple[Published, ...], BeforeValidator(_listed)] = ()
+    published: Annotated[tuple[Published, ...], BeforeValidator(as_tuple)] = ()
     """Students of others, shown in a table of their own."""
-    notes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Sentences for who reads the front, such as what a recipe beside the trials has learnt from."""
 
     @model_validator(mode="after")

@@ -1,6 +1,5 @@
 """Embeddings of many texts by a converted file in a worker process, whose runtime may take its process down."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -78,7 +77,8 @@ def opened(folder: Path, *, threads: int = 1) -> Iterator[Embedder]:
         InputError: the model is none of embeddings.
         PipelineError: see `pipeline.load`.
     """
-    with private_log() as log, Worker(log) as process:
+    # On one core a table would wait for its tokenizer.
+    with private_log() as log, Worker(log, tokenize_on_all_cores=True) as process:
 
         def embed(
             texts: Sequence[str], prompt: str | None, told: Callable[[int], None] = lambda _: None, /
@@ -101,15 +101,11 @@ def opened(folder: Path, *, threads: int = 1) -> Iterator[Embedder]:
 
 _model: Model | None = None
 """In a worker process: the open model."""
-_TOKENIZE_ON_ALL_CORES = "TOKENIZERS_PARALLELISM"
-"""The library's variable, which it reads whenever it encodes many texts."""
 
 
 def open_model(folder: Path, threads: int) -> tuple[str, Vectors, Prompts]:
     """Open a model in this worker process; return what `Embedder` says of it."""
     global _model
-    # Workers tokenise on one core, and a table of vectors takes less time than that.
-    os.environ[_TOKENIZE_ON_ALL_CORES] = "true"
     _model = load(folder, threads=threads)
     signature = _model.signature
     if signature.output_kind != "embedding":
@@ -129,7 +125,6 @@ def open_model(folder: Path, threads: int) -> tuple[str, Vectors, Prompts]:
 def close_model() -> None:
     """Close the open model, so that a worker that goes on has the runtime to itself."""
     global _model
-    os.environ[_TOKENIZE_ON_ALL_CORES] = "false"
     if _model is not None:
         _model.close()
         _model = None

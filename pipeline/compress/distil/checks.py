@@ -160,12 +160,17 @@ def _check_neighbours(section: DistilSection) -> None:
             "distil.neighbours brings texts that are near each other into one update, and none of distil.losses "
             f"compares the texts of an update; those that do: {', '.join(WITHIN_UPDATE)}."
         )
-    other = next((name for name in section.losses if LOSSES[name].outputs != ("sentence",)), None)
-    if other is not None:
+    others = _not_of_embeddings(section)
+    if others:
         raise RecipeError(
             "distil.neighbours are found by the teacher's embeddings of all texts, which are not kept beside what "
-            f"distil.losses.{other} compares. Leave one of them out."
+            f"distil.losses.{others[0]} compares. Leave one of them out."
         )
+
+
+def _not_of_embeddings(section: DistilSection) -> list[str]:
+    """Return the losses that compare anything but embeddings of whole texts."""
+    return [name for name in section.losses if LOSSES[name].outputs != ("sentence",)]
 
 
 def _check_passes(section: Updates, name: str) -> None:
@@ -204,7 +209,7 @@ def _check_own(section: DistilSection, teacher: Source | None, own: Source | Non
             f"distil.space = 'own' learns from {own.origin} and from a better teacher, and distil.teacher is the same "
             "checkpoint. Name another, or leave space out."
         )
-    others = [name for name in section.losses if LOSSES[name].outputs != ("sentence",)]
+    others = _not_of_embeddings(section)
     if others:
         raise RecipeError(
             f"distil.space = 'own' makes targets for embeddings, and not for distil.losses.{others[0]}. Leave one of "

@@ -49,7 +49,7 @@ class StudentWithLosses(nn.Module):
         """Return the student's outputs for a batch."""
         if not self._by_length or len(inputs["attention_mask"]) < _SPLIT_FROM:
             return self._observed.run(inputs)
-        # Neighbours differ in length; read together, a third of an update would be padding.
+        # Neighbours differ in length; read together, nearly half of an update would be padding.
         lengths = inputs["attention_mask"].sum(1)
         order = lengths.argsort(stable=True)
         parts = []
