@@ -7,7 +7,7 @@ from benchmarks import trials_record, trials_scores
 from benchmarks.ablation_rows import GRID, HEAD, ORDER, SIZES, TEXTS, UPDATES, VARIANTS
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Record
-from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
+from benchmarks.trials_scores import NOT_RUN, Figure, cell, counted, shown, written
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ _SHARED: Mapping[str, Mapping[str, Published]] = {
 _PARTS = ("attention", "feed-forward")
 _ORDERED = {"none": Published(79.0, 89.9), "order": Published(80.1, 90.3)}
 """Source: Lan et al. 2020, table 5."""
-NOT_RUN = "not run"
 
 
 def page(table: Table) -> Iterator[str]:
@@ -82,7 +81,7 @@ def _variants(table: Table) -> Iterator[str]:
     yield "|---|---|--:|---|---|--:|---|"
     for said, ((general, tuned), published) in VARIANTS.items():
         accuracy, less = trials_scores.figures(table, tuned)
-        cells = [f"`{tuned.name}`", said, _perplexity(table, general), _accuracy(table, tuned, accuracy)]
+        cells = [f"`{tuned.name}`", said, _perplexity(table, general), cell(table, tuned, accuracy)]
         if published is None:
             cells += ["", "0", ""]
         else:
@@ -101,11 +100,6 @@ def _perplexity(table: Table, row: Row) -> str:
         return NOT_RUN
     mean = f"{sum(found) / len(found):.0f}"
     return mean if len(found) == 1 else f"{mean} ({min(found):.0f} … {max(found):.0f})"
-
-
-def _accuracy(table: Table, row: Row, figure: Figure | None) -> str:
-    gone = unfinished(table, row)
-    return shown(figure) + (f", {gone}" if gone else "") if figure else gone
 
 
 def _difference(less: Figure | None) -> str:
@@ -135,7 +129,7 @@ def _grid(table: Table) -> Iterator[str]:
     for (what, size), (_, tuned) in GRID.items():
         accuracy, less = trials_scores.figures(table, tuned)
         known = _SHARED[what].get(size)
-        cells = [f"`{tuned.name}`", what, size, _parameters(table, tuned), _accuracy(table, tuned, accuracy)]
+        cells = [f"`{tuned.name}`", what, size, _parameters(table, tuned), cell(table, tuned, accuracy)]
         if tuned.against is None:
             cells += ["", f"{whole.mean:.1f}, {whole.sst2:.1f}", "", ""]
         elif known is None:
@@ -179,11 +173,11 @@ def _order(table: Table) -> Iterator[str]:
     _, ordered = ORDER
     none, order = _ORDERED["none"], _ORDERED["order"]
     accuracy, _ = trials_scores.figures(table, plain)
-    yield f"| `{plain.name}` | none | {_accuracy(table, plain, accuracy)} | | {none.mean:.1f}, {none.sst2:.1f} | | |"
+    yield f"| `{plain.name}` | none | {cell(table, plain, accuracy)} | | {none.mean:.1f}, {none.sst2:.1f} | | |"
     accuracy, less = trials_scores.figures(table, ordered)
     gap = order.mean - none.mean
     cells = [
-        _accuracy(table, ordered, accuracy),
+        cell(table, ordered, accuracy),
         _difference(less),
         f"{order.mean:.1f}, {order.sst2:.1f}",
         f"{gap:+.1f}",

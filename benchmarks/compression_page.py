@@ -6,10 +6,9 @@ from benchmarks import compression_rows, compression_speed, pruned_speed_record,
 from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import File, Record
-from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
+from benchmarks.trials_scores import NOT_RUN, Figure, cell, counted, shown, written
 from pipeline import formats
 
-NOT_RUN = "not run"
 _ANCHORS = (
     ("nn_pruning (block movement, BERT-base, SQuAD)", "1.8 × faster at 0 points, 2.25 × at −1", "its README"),
     ("MiniLM-L6, SST-2, static int8", "90.14 → 89.33", "neural-compressor 1.14.2, its table of validated models"),
@@ -104,8 +103,7 @@ def _cells(table: Table, row: Row, speeds: Sequence[Speed], *, searched: bool) -
     yield "—" if first is None or first.compute_fraction is None else f"{first.compute_fraction:.2f}"
     yield from _sizes(row, first)
     yield compression_speed.faster(table, row, speeds)
-    gone = unfinished(table, row)
-    yield shown(metric) + (f", {gone}" if gone else "") if metric else gone
+    yield cell(table, row, metric)
     yield _loss(row, lost)
     if searched:
         for name in trials_record.SEARCHED:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks import trials_command, trials_record, trials_scores
 from benchmarks.trials import BUNDLED, Row, Table
-from benchmarks.trials_scores import Pick, counted, shown, unfinished, written
+from benchmarks.trials_scores import NOT_RUN, Pick, cell, counted, shown, written
 
 DATASET = "stsb"
 TEXTS = ["stsb", "rte", "cola", "wnut17", "wikitext2"]
@@ -107,11 +107,11 @@ def page(table: Table) -> Iterator[str]:
 def _cells(table: Table, row: Row, pick: Pick) -> Iterator[str]:
     """Yield a metric, and its difference with its sign: below zero where the row is worse."""
     found, less = trials_scores.figures(table, row, pick)
-    yield shown(found) if found else unfinished(table, row)
+    yield cell(table, row, found)
     if row.against is None:
         yield ""
     else:
-        yield shown(trials_scores.turned(less), signed=True) if less else "not run"
+        yield shown(trials_scores.turned(less), signed=True) if less else NOT_RUN
 
 
 def main(given: Sequence[str] | None = None) -> int:

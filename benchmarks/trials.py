@@ -47,7 +47,7 @@ _VERSIONS = {
     "distil": distil.VERSION,
     "head": distil.VERSION,
 }
-"""Versions of the stages that a section asks for: a record of another version is stale."""
+"""Versions of the stages that a section asks for: a record of another version is of older code."""
 _SCHEMA = 1
 
 
@@ -226,15 +226,48 @@ def _place(table: Table, parent: Trial) -> str:
 # --- what a record has to be of ----------------------------------------------------------------------------------
 
 
+def settings(table: Table, trial: Trial) -> str:
+    """Return the sha256 over what a trial was asked to be: its and its parents' settings, its student, its judge.
+
+    No code is in it: a record of these settings made by older code is shown, and marked.
+    """
+    values = _values(table, trial)
+    parents = [settings(table, parent) for parent in table.parents(trial)]
+    return digest_of(
+        [_SCHEMA, _asked(values), parents, _weights(values), trial.row.dataset, max(table.lengths[trial.row.task])]
+    )
+
+
+def _asked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a recipe asks a checkpoint to be."""
+    return {name: value for name, value in values.items() if name not in ("convert", "targets", "verify")}
+
+
+def _weights(values: Mapping[str, Any]) -> list[str]:
+    """Return the digests of the bundled students that a recipe begins with or learns from."""
+    named = (values["student"]["source"], values.get("distil", {}).get("teacher"))
+    return [row.weights_sha256 for name, row in student.BUNDLED.items() if f"bundled:{name}" in named]
+
+
+def newer(made: Mapping[str, int]) -> list[str]:
+    """Return the stages whose code is newer than what made a record.
+
+    Args:
+        made: version of each stage that made it, by its name.
+    """
+    here = {name: version for name, version in _VERSIONS.items() if name != "head"}
+    here |= {"student": student_stage.VERSION, "reference": reference.VERSION}
+    return [name for name, version in made.items() if name in here and here[name] != version]
+
+
 def made_key(table: Table, trial: Trial) -> str:
     """Return the sha256 over what decides a trial's checkpoint: its settings and parents, the code of its stages."""
     values = _values(table, trial)
     stages = {name: _VERSIONS.get(name) for name in trial.row.sections}
     parents = [made_key(table, parent) for parent in table.parents(trial)]
-    weights = [row.weights_sha256 for row in student.BUNDLED.values()]
-    kept = {name: value for name, value in values.items() if name not in ("convert", "targets", "verify")}
-    newer = loss_versions(values.get("distil", {}).get("losses", ()))
-    return digest_of([_SCHEMA, kept, stages, parents, weights, *([newer] if newer else [])])
+    newer_losses = loss_versions(values.get("distil", {}).get("losses", ()))
+    more = [newer_losses] if newer_losses else []
+    return digest_of([_SCHEMA, _asked(values), stages, parents, _weights(values), *more])
 
 
 def key(table: Table, trial: Trial) -> str:

@@ -20,7 +20,12 @@ from pipeline.execution.local import share_of_cores
 
 _out = Console(highlight=False)
 _INTERRUPTED = 130
-_SHOWN = {"there": "[green]there[/green]", "stale": "[yellow]stale[/yellow]", "not run": "[dim]not run[/dim]"}
+_SHOWN = {
+    "there": "[green]there[/green]",
+    "older": "[yellow]older code[/yellow]",
+    "stale": "[yellow]stale[/yellow]",
+    "not run": "[dim]not run[/dim]",
+}
 
 
 def main(table: Table, page: Callable[[Table], Iterator[str]], said: str | None, given: Sequence[str] | None) -> int:
@@ -94,11 +99,14 @@ def show(table: Table, expected: Sequence[Trial]) -> None:
     grid = Grid("trial", "what", "made of", "record", "~min", "bound", box=None, pad_edge=False)
     left = 0.0
     for trial in expected:
-        _, state = trials_record.read(table, trial)
+        record, state = trials_record.read(table, trial)
         left += 0.0 if state == "there" else trial.row.minutes
         of = ", ".join(parent.name for parent in table.parents(trial))
         bound = f"{trial.row.bound}: {trials_scores.holds(table, trial.row)}" if trial.row.bound else ""
-        grid.add_row(trial.name, escape(trial.row.said), of, _SHOWN[state], f"{trial.row.minutes:g}", bound)
+        made = {stage.name: stage.version for stage in record.stages} if record and state == "older" else {}
+        newer = trials.newer(made)
+        said = _SHOWN[state] + (f": {', '.join(newer)}" if newer else "")
+        grid.add_row(trial.name, escape(trial.row.said), of, said, f"{trial.row.minutes:g}", bound)
     _out.print(grid)
     _out.print(f"about {left / 60:.1f} hours of work left on two idle cores, estimated", soft_wrap=True)
 

@@ -25,7 +25,8 @@ from pipeline.verify.stage import Verdict
 RESAMPLES = 1000
 SEARCHED = ("recall_at_1", "recall_at_10")
 """Metrics of search that are recorded."""
-State = Literal["there", "stale", "not run"]
+State = Literal["there", "older", "stale", "not run"]
+"""older: the same settings, made by older code. stale: other settings."""
 
 
 class _Strict(BaseModel):
@@ -88,7 +89,9 @@ class Record(_Strict):
     row: str
     seed: int
     key: str
-    """See `trials.key`; another one makes the record stale."""
+    """See `trials.key`; another one says that code has changed since."""
+    settings: str
+    """See `trials.settings`; others make the record stale."""
     parameters: int
     compute_fraction: float | None
     """Share of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
@@ -140,7 +143,7 @@ def write(table: Table, trial: Trial, record: Record) -> None:
 
 
 def read(table: Table, trial: Trial) -> tuple[Record | None, State]:
-    """Return a trial's record, or None with what is wrong: there is none, or it is of other settings or code.
+    """Return a trial's record with its state, or None where there is none or it is of other settings.
 
     Raises:
         ArtifactError: it cannot be read.
@@ -154,11 +157,13 @@ def read(table: Table, trial: Trial) -> tuple[Record | None, State]:
         raise ArtifactError(
             f"{path} cannot be read ({type(error).__name__}); delete it and run its row again."
         ) from error
-    return (record, "there") if record.key == trials.key(table, trial) else (None, "stale")
+    if record.key == trials.key(table, trial):
+        return record, "there"
+    return (record, "older") if record.settings == trials.settings(table, trial) else (None, "stale")
 
 
 def of_row(table: Table, row: Row) -> dict[int, Record]:
-    """Return a row's records at hand by seed; stale ones are left out."""
+    """Return a row's records at hand by seed, of this code or older; stale ones are left out."""
     found = {seed: read(table, Trial(row, seed))[0] for seed in row.seeds}
     return {seed: record for seed, record in found.items() if record is not None}
 

@@ -107,6 +107,7 @@ def _record(table: Table, trial: Trial, made: Made) -> Record:
         row=trial.row.name,
         seed=trial.seed,
         key=trials.key(table, trial),
+        settings=trials.settings(table, trial),
         parameters=_parameters(folder),
         compute_fraction=_compute(source, table),
         metric=_metric(judgement) if judgement else None,

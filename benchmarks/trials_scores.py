@@ -13,6 +13,9 @@ from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Metric, Record
 
 Holds = Literal["yes", "no", "not run"]
+NOT_RUN: Holds = "not run"
+OLDER = " †"
+"""Behind a figure that older code made."""
 _ROUNDING = 1e-9
 """Rounding of sums of decimal fractions: 0.7 points lost are not more than 0.7."""
 
@@ -123,21 +126,34 @@ def shown(figure: Figure, *, signed: bool = False) -> str:
     return text + (f" ({figure.least:{form}} … {figure.most:{form}})" if figure.seeds > 1 else "")
 
 
+def cell(table: Table, row: Row, figure: Figure | None) -> str:
+    """Return a metric of a row with a mark where older code made it, and what lacks of it."""
+    gone = unfinished(table, row)
+    if figure is None:
+        return gone or NOT_RUN
+    mark = OLDER if "older" in trials_record.states(table, row).values() else ""
+    return shown(figure) + mark + (f", {gone}" if gone else "")
+
+
 def unfinished(table: Table, row: Row) -> str:
     """Return what lacks of a row: `not run`, `stale`, or which seeds are; empty where all have a record."""
     states = trials_record.states(table, row)
-    gone = {seed: state for seed, state in states.items() if state != "there"}
+    gone = {seed: state for seed, state in states.items() if state in ("stale", "not run")}
     if len(gone) == len(states) and len(set(gone.values())) == 1:
         return next(iter(gone.values()))
     return ", ".join(f"seed {seed} {state}" for seed, state in gone.items())
 
 
 def counted(table: Table) -> str:
-    """Return how many trials there are and how many of them have a record."""
+    """Return how many trials there are, how many of them have a record, and what became newer since."""
     states = [state for row in table.rows for state in trials_record.states(table, row).values()]
-    stale = "of other code or settings, which does not count (stale)"
-    there, old, gone = (states.count(state) for state in ("there", "stale", "not run"))
-    return f"{len(states)} trials {there} have a record, {old} have one {stale}, and {gone} were not run"
+    there, older, stale, gone = (states.count(state) for state in ("there", "older", "stale", "not run"))
+    found = [f"{there} have a record of this code"]
+    if older:
+        found.append(f"{older} one of the same settings by older code, marked {OLDER} and not run again since")
+    if stale:
+        found.append(f"{stale} one of other settings, which does not count (stale)")
+    return f"{len(states)} trials {', '.join(found)}, and {gone} were not run"
 
 
 def written(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,8 @@ from benchmarks.trials_record import File, Metric, Record
 from pipeline import artifact
 from pipeline.benchmark.paired import Ratio
 from pipeline.benchmark.record import BenchmarkRecord, ModelInfo
+from pipeline.checkpoint import source
+from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.compress.distil import stage as distil
 from pipeline.devices import host
 from pipeline.errors import InputError
@@ -150,19 +153,42 @@ def test_what_has_a_record_is_not_made_again_and_the_page_computes_nothing(tiny:
     assert not moved.folder.exists()
 
 
-@pytest.mark.parametrize("change", ["settings", "code"])
-def test_a_record_of_other_settings_or_code_is_stale(
-    change: str, tiny: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tiny
-    if change == "code":
-        monkeypatch.setattr(student_stage, "VERSION", -1)
-    else:
-        other = dataclasses.replace(tiny, lengths={"embedding": (16, 64)})
+def test_a_record_of_other_settings_is_stale(tiny: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    other = dataclasses.replace(tiny, lengths={"embedding": (16, 64)})
     assert trials_record.read(other, Trial(trials_tiny.WHOLE, 0)) == (None, "stale")
     assert "| stale |" in cells(other, "whole")
     assert trials_command.main(other, trials_tiny.page, None, ["--list", "--only", "whole"]) == 0
     assert "stale" in capsys.readouterr().out
+
+
+def test_a_record_of_older_code_is_shown_and_marked(
+    tiny: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, value = cells(tiny, "whole"), metric_of(found(tiny, "whole")).value
+    monkeypatch.setattr(student_stage, "VERSION", -1)
+    old, state = trials_record.read(tiny, Trial(trials_tiny.WHOLE, 0))
+    assert (state, old) == ("older", trials_record.of_row(tiny, trials_tiny.WHOLE)[0])
+    assert "†" not in before
+    assert re.search(rf"\| {100 * value:.2f} \[[^|]*\] † \|", cells(tiny, "whole"))
+    assert "1 one of the same settings by older code, marked †" in " ".join(trials_tiny.page(tiny))
+    assert trials_command.main(tiny, trials_tiny.page, None, ["--list", "--only", "whole"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "older code: student" in shown
+    assert "about 0.0 hours" not in shown
+
+
+def test_a_bundled_student_that_a_row_does_not_use_is_not_in_its_key(
+    real: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(real.row("stsb-half"), 0)
+    before = trials.key(real, trial), trials.settings(real, trial)
+    for name, changes in (("minilm-8mb", False), ("all-MiniLM-L6-v2", True)):
+        with monkeypatch.context() as patch:
+            bundled = source.BUNDLED[name]
+            other = {**bundled.files, WEIGHTS: "0" * 64}
+            patch.setitem(source.BUNDLED, name, dataclasses.replace(bundled, files=other))
+            after = trials.key(real, trial), trials.settings(real, trial)
+        assert [one != was for one, was in zip(after, before, strict=True)] == [changes, changes]
 
 
 def test_what_a_row_is_made_of_is_in_its_key(tiny: Table) -> None:
@@ -310,6 +336,7 @@ def record(table: Table, row: Row, seed: int, *, right: float) -> Record:
         row=row.name,
         seed=seed,
         key=trials.key(table, Trial(row, seed)),
+        settings=trials.settings(table, Trial(row, seed)),
         parameters=10_600_000,
         compute_fraction=0.5,
         metric=metric,
