@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +66,11 @@ def write(folder: Path = FOLDER) -> int:
     assert len(given) == 4, f"a label is given to each text, or to none: {given}; train the student longer"
     own = [row for backend in students.BACKENDS for row in _zero_shot(backend)]
     searches = _searches(folder / "index")
-    document = {"keys": keys, "rows": rows, "zero_shot": own, "searches": searches, "runs": _runs()}
+    fast = _two_speeds()
+    document = {"keys": keys, "rows": rows, "zero_shot": own, "searches": searches, "two_speeds": fast, "runs": _runs()}
     document |= runtime_server.versions()
     (folder / "cases.json").write_text(json.dumps(document), encoding="utf-8")
-    return len(rows) + len(own) + len(searches)
+    return len(rows) + len(own) + len(searches) + len(fast["searches"])
 
 
 def has_students() -> bool:
@@ -82,7 +84,8 @@ def serving() -> Iterator[None]:
     if not has_students():
         yield
         return
-    models = {f"{name}/{backend}-{students.SCHEME}": students.model_of(name, backend) for name, backend in _models()}
+    served = {*_models(), *students.TWO_SPEEDS}
+    models = {f"{name}/{backend}-{students.SCHEME}": students.model_of(name, backend) for name, backend in served}
     with runtime_server.serving(SOCKET, models):
         yield
 
@@ -186,23 +189,40 @@ def _searches(folder: Path) -> list[dict[str, Any]]:
     texts = list(
         dict.fromkeys([*everyday_sentences(), *(one.first for one in verification_texts() if one.first.strip())])
     )
-    shutil.rmtree(folder, ignore_errors=True)
-    with Model(students.model_of("near", "executorch").path) as model:
-        vectors = np.stack([one.vector for one in model.predict(texts)])
-        contract = model.signature.vectors
-        assert contract is not None
-        made_by = f"executorch-{students.SCHEME}"
-        says = about.of(contract, "int8", width=None, prompts=(None, None), made_by=made_by)
-        with FlatIndex.create(folder, says) as index:
-            index.add([Passage(str(number), text) for number, text in enumerate(texts)], vectors)
+    _index(folder, texts, "near", "executorch")
     return asked(folder, _QUESTIONS)
 
 
-def asked(folder: Path, questions: Sequence[str]) -> list[dict[str, Any]]:
+def _two_speeds() -> dict[str, Any]:
+    """Index texts with the static table, and return them with what questions find, to the transformer of that space.
+
+    There are more texts than an app keeps in memory, and none that two languages cut in two ways.
+    """
+    sentences = dict.fromkeys(everyday_sentences())
+    texts = [f"{said}{text}" for said in ("", "Yesterday: ", "They say: ") for text in sentences]
+    (_, asks), (table, fills) = students.TWO_SPEEDS
+    with tempfile.TemporaryDirectory() as place:
+        _index(Path(place) / "index", texts, table, fills)
+        return {"texts": texts, "searches": asked(Path(place) / "index", _QUESTIONS, [asks])}
+
+
+def _index(folder: Path, texts: Sequence[str], name: str, backend: str) -> None:
+    """Write an index of the embedding student's space, as the student itself would, with the vectors of a file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with Model(students.model_of(name, backend).path) as model:
+        vectors = np.stack([one.vector for one in model.predict(texts)])
+    contract = signature.read(students.model_of("near", "executorch").path).vectors
+    assert contract is not None
+    says = about.of(contract, "int8", width=None, prompts=(None, None), made_by=f"{backend}-{students.SCHEME}")
+    with FlatIndex.create(folder, says) as index:
+        index.add([Passage(str(number), text) for number, text in enumerate(texts)], vectors)
+
+
+def asked(folder: Path, questions: Sequence[str], backends: Sequence[str] = students.BACKENDS) -> list[dict[str, Any]]:
     """Return what questions find in an index, to the embedding student's files."""
     rows = []
     with FlatIndex.open(folder) as index:
-        for backend in students.BACKENDS:
+        for backend in backends:
             with Model(students.model_of("near", backend).path) as model:
                 for question in questions:
                     (one,) = model.predict([question])

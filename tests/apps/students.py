@@ -1,9 +1,9 @@
 """The bundled student for all seven tasks and for inference, trained for a minute on the package's own texts.
 
-They are converted and signed. The embedding student is the bundled one as it is; the others have two of its layers and
-the tokens of these texts, which makes them faster to convert. They are weak, and that is no matter: what is compared
-is whether Kotlin and Swift answer as Python does, in the real runtimes, and an answer that depends on the text is
-needed for it.
+They are converted and signed. The embedding student is the bundled one as it is, and a table of its space stands beside
+it; the others have two of its layers and the tokens of these texts, which makes them faster to convert. They are weak,
+and that is no matter: what is compared is whether Kotlin and Swift answer as Python does, in the real runtimes, and an
+answer that depends on the text is needed for it.
 """
 
 import json
@@ -38,6 +38,8 @@ TEXTS = toolchains.REPOSITORY / "pipeline" / "text" / "texts"
 BACKENDS = ("litert", "executorch")
 NAMES = ("near", "mood", "alike", "names", "ask", "infer", "has", "counts")
 SCHEME = "int8_dynamic"
+TABLE, TWO_SPEEDS = "table", (("near", "executorch"), ("table", "litert"))
+"""A static table of `near`'s space fills an index for `near`; both lie apart, in a folder of that name."""
 _SOURCE = "bundled:all-MiniLM-L6-v2"
 _SHALLOW = {"source": "recipe:shallow.toml"}
 _LAYERS = [0, 5]
@@ -63,10 +65,12 @@ def make(into: Path) -> list[str]:
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     private, public = signing.new_key(into / "key")
-    models = [model_of(name, backend) for name, _ in students for backend in BACKENDS]
     key = signing.read_key(private)
     private.unlink()
-    placing.put([(model, _said(model)) for model in models], {backend: [into / "models"] for backend in BACKENDS}, key)
+    every = [(name, backend) for name in NAMES for backend in BACKENDS]
+    for folder, chosen in (("models", every), ("two-speeds", TWO_SPEEDS)):
+        models = [model_of(name, backend) for name, backend in chosen]
+        placing.put([(model, _said(model)) for model in models], {name: [into / folder] for name in BACKENDS}, key)
     return [signing.compiled(signing.read_public_key(public))]
 
 
@@ -152,6 +156,7 @@ def _students() -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "has", "multi_label_classification", {"train": train | files | {"epochs": 10}} | calibrated
     files = _files("counts", ".jsonl", *(_lines(counted[n::10] for n in part) for part in (range(9), [9])))
     yield "counts", "multi_regression", {"train": train | files | {"epochs": 4, "labels": ["words", *_TRAITS]}}
+    yield TABLE, "embedding", {"static": {"texts": [_corpus()]}, "targets": {"litert": {"schemes": [SCHEME]}}}
 
 
 def _inferred(score: float) -> str:

@@ -93,6 +93,42 @@ final class EndToEndTests: XCTestCase {
         model.leave()
     }
 
+    func testWhatTheTransformerFindsAmongAStaticTablesPassagesIsAsInPython() async throws {
+        let served = try Served()
+        let wanted = try XCTUnwrap(try served.cases.child("two_speeds"))
+        let (texts, rows) = (try wanted.texts("texts"), try wanted.objects("searches"))
+        let place = try scratch()
+        let notes = place.appendingPathComponent("notes.txt")
+        try Data(texts.joined(separator: "\n").utf8).write(to: notes)
+        let search = SearchModel(home: place.appendingPathComponent("home"))
+        let models = served.folder.appendingPathComponent("two-speeds")
+        let model = TryModel(try Shelf.open(try served.equipment(models: models)).usable, search: search, warmRuns: 0)
+        model.choose(try XCTUnwrap(rows.first).text("model"))
+        model.first = "Who is there?"
+        model.ask()
+        await model.settled()
+        // From here on, so that no passage is the transformer's.
+        search.preferFast(true)
+        await search.importFile(notes)
+        try await eventually("it is being filled by the table") { search.index?.isFast == true && search.index?.other == "near" }
+        try await eventually("all are there") { search.index?.texts == nil && search.index?.passages == texts.count }
+        for row in rows {
+            model.first = try row.text("question")
+            model.ask()
+            await model.settled()
+            let expected = try row.array("found")
+            XCTAssertEqual(try expected.map { try cell($0, 1).string }, search.found.map(\.text), model.first)
+            for (one, found) in zip(expected, search.found) {
+                XCTAssertEqual(try cell(one, 2).real ?? .nan, Double(found.cosine), accuracy: 1e-6)
+            }
+        }
+        XCTAssertFalse(rows.isEmpty)
+        if testRun?.totalFailureCount == 0 {
+            print("view models: \(rows.count) answers among \(texts.count) passages of a static table, none differs")
+        }
+        model.leave()
+    }
+
     private func compare(_ wanted: [Json], _ found: Answer, _ text: String) throws {
         switch found {
         case .embedding(let embedding): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, embedding, text)

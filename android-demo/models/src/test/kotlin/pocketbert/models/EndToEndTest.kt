@@ -98,6 +98,36 @@ class EndToEndTest {
         model.leave()
     }
 
+    @Test
+    fun `what the transformer finds among a static table's passages is as in Python`() = Served.test {
+        val wanted = Served.cases.getValue("two_speeds").jsonObject
+        val texts = wanted.getValue("texts").jsonArray.map { it.jsonPrimitive.content }
+        val rows = wanted.getValue("searches").jsonArray.map { it.jsonObject }
+        val search = SearchModel(home = File(home, "home"))
+        val models = Shelf.open(Served.equipment(models = Served.twoSpeeds)).usable
+        val model = TryModel(models, search, this, warmRuns = 0)
+        model.choose(rows.first().text("model"))
+        model.writeFirst("Who is there?")
+        model.ask()
+        model.settled()
+        // From here on, so that no passage is the transformer's.
+        search.preferFast(true)
+        search.importFrom("notes.txt") { texts.joinToString("\n").byteInputStream() }
+        eventually("it is being filled by the table") { search.set.value.index.let { it?.isFast == true && it.other == "near" } }
+        eventually("all are there") { search.set.value.index.let { it?.texts == null && it?.passages == texts.size } }
+        for (row in rows) {
+            model.writeFirst(row.text("question"))
+            model.ask()
+            model.settled()
+            val (expected, found) = row.getValue("found").jsonArray to search.set.value.found
+            assertEquals(expected.map { it.cell(1).content }, found.map { it.text }, row.text("question"))
+            expected.zip(found) { one, other -> assertEquals(one.cell(2).double, other.cosine.toDouble(), 1e-6) }
+        }
+        assertTrue(rows.isNotEmpty())
+        println("view models: ${rows.size} answers among ${texts.size} passages of a static table, none differs")
+        model.leave()
+    }
+
     private fun compare(row: JsonObject, reply: Reply) {
         val (text, wanted) = row.text("first") to row.getValue("answer").jsonArray
         assertEquals(listOf("tokens", "length").map { row.getValue(it).jsonPrimitive.int }, listOf(reply.tokens, reply.length), text)

@@ -40,6 +40,9 @@ internal object Served {
     /** A ready index, which lies apart: where one lies beside the models, it is searched in place of the sentences. */
     val index = File(folder, "index")
 
+    /** A transformer, and a static table of its space. */
+    val twoSpeeds = File(folder, "two-speeds")
+
     /** The folder of the runs that these tests carry out; Python can check what they leave there. */
     val runs = RunFolders(File(folder, "runs-models"))
     private val versions by lazy { listOf("litert", "executorch").associateWith { cases.getValue(it).jsonPrimitive.content } }
