@@ -138,8 +138,8 @@ foreign: ready  ## files of other tools, right and with a mistake: what verify -
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.foreign
 
-schemes: ready  ## the bundled student in every scheme that rounds, timed in one run; writes benchmarks/SCHEMES.md (4 hours, resumable; needs POCKETBERT_DATA)
-	@.venv/bin/python -m benchmarks.schemes
+schemes: ready  ## the bundled student in every scheme that rounds, then timed in one run; writes benchmarks/SCHEMES.md (4 hours, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.schemes && .venv/bin/python -m benchmarks.schemes --times
 
 compatibility: ready  ## which files of a student may share an index; writes benchmarks/COMPATIBILITY.md (two hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.compatibility

@@ -1,19 +1,19 @@
-"""`make schemes`: the bundled student in every scheme that rounds, timed in one run, and SCHEMES.md from its report.
+"""`make schemes`: the bundled student in every scheme that rounds, and SCHEMES.md of what is recorded.
 
-The recipes lie in `benchmarks/schemes/`. What was made before by the same code is kept, so a stopped run goes on where
-it was; training takes most of the time.
+The recipes lie in `benchmarks/schemes/`. Each file has a record, so that a run may be stopped, or go on in another
+checkout; training takes most of the time. What needs no training is timed in one run, which is to have the machine for
+itself: `--times`.
 """
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import safe_open
-
+from benchmarks import schemes_record
+from benchmarks.schemes_record import LENGTH, RECIPES, FileRecord, State, Times
+from benchmarks.trials_scores import OLDER, written
 from pipeline import formats
 from pipeline.checkpoint.files import read_json
-from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
@@ -22,31 +22,25 @@ from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.report.record import Report
 from pipeline.schemes import SCHEMES
-from pipeline.verify import stage as verify
-from pipeline.verify.record import Parity
-from pipeline.verify.retrieval import ALL
 
-FOLDER = Path(__file__).parent
-PAGE = FOLDER / "SCHEMES.md"
-RECIPE = FOLDER / "schemes" / "schemes.toml"
+PAGE = Path(__file__).parent / "SCHEMES.md"
 BUILD = Path("build") / "schemes"
 BASES = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "int8_weight_only"}
 """What times and sizes are set against, by backend."""
-_LENGTH = 128
 _STUDENTS = {
     "schemes": "calibrated",
     "mixed": "calibrated, 7 of 36 linears at 8 bits",
     "small": "calibrated, tables of 4 bits",
     "plain": "as it is",
-    "trained": "calibrated and trained",
-    "small_trained": "calibrated and trained, tables of 4 bits",
     "coreml": "calibrated",
     "coreml_small": "calibrated, tables of 4 bits",
+    "trained": "calibrated and trained",
+    "small_trained": "calibrated and trained, tables of 4 bits",
     "coreml_trained": "calibrated and trained",
 }
-"""By the recipe's name, what its students are."""
-_UNTIMED = ("coreml", "coreml_small", "coreml_trained")
-"""Recipes that end with their verdicts: off macOS an interpreter runs their files, whose time is no latency."""
+"""By the recipe's name, what its students are; those that take longest come last."""
+_TIMED = "schemes"
+"""The recipe whose report times its own files and those of the recipes beside it."""
 _HEADING = (
     "| scheme | student | MB | ratio | cosine, mean / worst | Spearman | recall@1 | recall@10 kept | ms | ratio "
     "| in integers | verdict |",
@@ -55,154 +49,129 @@ _HEADING = (
 
 
 def main() -> int:
-    """Make what is not there yet, and write the page."""
+    """Make what has no record of this code, and write the page."""
     parser = argparse.ArgumentParser(prog="make schemes", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="print the recipes and targets, make nothing")
-    parser.add_argument("--page", action="store_true", help="write the page of what is there, make nothing")
+    parser.add_argument("--only", choices=tuple(_STUDENTS), action="append", help="files of this recipe; repeatable")
     parser.add_argument("--build", type=Path, default=BUILD, help="folder for artifacts")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--list", action="store_true", help="print recipes, targets and their records, make nothing")
+    alone.add_argument("--page", action="store_true", help="write the page of what is recorded, make nothing")
+    alone.add_argument("--times", action="store_true", help="time what needs no training, in one run")
     options = parser.parse_args()
+    chosen = options.only or list(_STUDENTS)
     if options.list:
-        for name in _STUDENTS:
-            recipe, _ = loading.read_recipe(str(RECIPE.with_name(f"{name}.toml")))
-            print(name, *choose_targets(recipe, []))
+        for name in chosen:
+            print(name, *(f"{target} ({schemes_record.read(name, target)[1]})" for target in _targets(name)))
         return 0
-    recipe, file = loading.read_recipe(str(RECIPE))
     if not options.page:
         with Progress(quiet=False) as progress:
-            running.run(Request(recipe, file, "report", choose_targets(recipe, [])), options.build, progress)
-            for name in _UNTIMED:
-                untimed, place = loading.read_recipe(str(RECIPE.with_name(f"{name}.toml")))
-                running.run(Request(untimed, place, "verify", choose_targets(untimed, [])), options.build, progress)
-    report = Report.model_validate(read_json(options.build / recipe.name / "report" / "report.json"))
-    PAGE.write_text("\n".join(_page(report, options.build)) + "\n", encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(FOLDER.parent)}")
+            if options.times:
+                _time(options.build, progress)
+            else:
+                for name in chosen:
+                    _make(name, options.build, progress)
+                    _write()
+    _write()
     return 0
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A file with what was found."""
-
-    student: str
-    """Name of its recipe."""
-    target: Target
-    parity: Parity
-    milliseconds: float | None
-    """What a full row takes on one thread; None where it was not timed."""
-    integers: float
-    """Share of the linears' multiply-adds whose both factors are integers."""
-
-    @property
-    def is_base(self) -> bool:
-        return self.target.scheme == BASES[self.target.backend] and self.student in ("schemes", "coreml")
+def _targets(name: str) -> list[Target]:
+    recipe, _ = loading.read_recipe(str(RECIPES / f"{name}.toml"))
+    return choose_targets(recipe, [])
 
 
-def _page(report: Report, build: Path) -> Iterator[str]:
+def _make(name: str, build: Path, progress: Progress) -> None:
+    """Convert and judge the files of a recipe that have no record of this code."""
+    recipe, file = loading.read_recipe(str(RECIPES / f"{name}.toml"))
+    lacking = [target for target in _targets(name) if schemes_record.read(name, target)[1] != "there"]
+    if not lacking:
+        progress.note(f"{name}: every file has a record")
+        return
+    running.run(Request(recipe, file, "verify", lacking), build, progress)
+    schemes_record.write(name, build / name, lacking)
+
+
+def _time(build: Path, progress: Progress) -> None:
+    """Time the files that need no training, all in turns."""
+    recipe, file = loading.read_recipe(str(RECIPES / f"{_TIMED}.toml"))
+    running.run(Request(recipe, file, "report", _targets(_TIMED)), build, progress)
+    report = Report.model_validate(read_json(build / recipe.name / "report" / "report.json"))
+    schemes_record.write_times(report, _TIMED, build)
+
+
+def _write() -> None:
+    PAGE.write_text("\n".join(_page()) + "\n", encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(PAGE.parents[1])}")
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+
+
+def _page() -> Iterator[str]:
     """Yield the page's lines."""
+    found = {(name, target): schemes_record.read(name, target) for name in _STUDENTS for target in _targets(name)}
+    states = [state for _, state in found.values()]
+    counted = f"Of {len(states)} files {states.count('there')} have a record of this code"
+    if "older" in states:
+        counted += f", {states.count('older')} one of older code, marked{OLDER}"
+    if lacking := states.count("stale") + states.count("not run"):
+        counted += f", and {lacking} none"
+    timed = schemes_record.times()
     yield from ("# Schemes", "")
-    yield "Generated by `make schemes` from one run of the recipes in `benchmarks/schemes/`; nothing here is written by"
-    yield "hand. What the schemes are and which to take: [docs/quantisation.md](../docs/quantisation.md)."
+    yield from written(f"""
+        Generated by `make schemes` from `benchmarks/results/schemes/`; nothing here is written by hand. {counted}. The
+        recipes are in `benchmarks/schemes/`; what the schemes are and which to take:
+        [docs/quantisation.md](../docs/quantisation.md).
+        """)
     yield ""
-    yield f"Student: {report.student.origin}."
-    for machine in report.machines:
-        yield f"Machine: {machine.model_id}, {machine.cores} cores, {machine.os}."
+    yield f"Student: {next((record.origin for record, _ in found.values() if record), 'not run')}."
+    if timed:
+        yield f"Machine of the times: {timed.machine}."
     yield ""
-    yield "Cosines are to fp32 PyTorch over the verification texts, which calibration and training have not seen."
-    yield "Recall is over 772 questions of XQuAD and RTE, times 100, behind it the 95 % interval of the difference to"
-    yield "PyTorch. Spearman is on STS-B dev, times 100."
-    yield "Times are medians of full rows of 128 tokens on one thread, all files"
-    yield "of both runtimes in turns. Ratios are to the same format's calibrated `int8_dynamic`, which Core ML does not"
-    yield "have: there to `int8_weight_only`. The share of the linears' multiply-adds that are done in integers is read"
-    yield "from each file. PocketBERT's interpreter ran Core ML's files, which says nothing of their speed."
+    yield from written(f"""
+        Cosines are to fp32 PyTorch over the verification texts, which calibration and training have not seen. Spearman
+        is on STS-B dev, times 100. Recall is over 772 questions of XQuAD and RTE, times 100, behind it the 95 %
+        interval of the difference to PyTorch. Times are medians of full rows of {LENGTH} tokens on one thread, all
+        files of both runtimes in turns; a trained file has the operations of the calibrated one, and is not timed.
+        Ratios are to the same format's calibrated `int8_dynamic`, which Core ML does not have: there to
+        `int8_weight_only`. The share of the linears' multiply-adds that are done in integers is read from each file.
+        PocketBERT's interpreter ran Core ML's files, which says nothing of their speed.
+        """)
     for backend in formats.NAMES:
-        rows = list(_rows(report, build, backend))
+        rows = [
+            (record, state)
+            for (_, target), (record, state) in found.items()
+            if target.backend == backend and record is not None
+        ]
         if rows:
             yield from ("", f"## {formats.get(backend).TITLE}", "", *_HEADING)
-            base = next((row for row in rows if row.is_base), None)
-            yield from (_line(row, base) for row in rows)
+            base = next((record for record, _ in rows if _is_base(record)), None)
+            yield from (_line(record, state, base, timed) for record, state in rows)
 
 
-def _rows(report: Report, build: Path, backend: str) -> Iterator[_Row]:
-    """Yield a row for each file of a backend."""
-    for student in _STUDENTS:
-        for place in sorted((build / student).glob(f"{backend}-*")):
-            if not (place / "parity").exists():
-                continue
-            target = Target(backend, place.name.removeprefix(f"{backend}-"))
-            parity = verify.read_parity(place / "parity")
-            yield _Row(student, target, parity, _time(report, student, target), _integers(build / student, target))
+def _is_base(record: FileRecord) -> bool:
+    return record.scheme == BASES[record.backend] and record.student in ("schemes", "coreml")
 
 
-def _time(report: Report, student: str, target: Target) -> float | None:
-    title = formats.get(target.backend).TITLE
-    times = [
-        row.wall.p50
-        for variant in report.variants
-        if variant.threads == 1 and not variant.reference
-        if ((variant.student or "schemes"), variant.runtime, variant.scheme) == (student, title, target.scheme)
-        for row in variant.lengths
-        if row.seq_len == _LENGTH
-    ]
-    return times[0] if times else None
-
-
-def _integers(line: Path, target: Target) -> float:
-    """Return the share of the linears' multiply-adds that a file does in integers.
-
-    Raises:
-        ValueError: the file's linears are not the student's.
-    """
-    backend = formats.get(target.backend)
-    kinds = backend.structure(line / str(target) / "model" / backend.FILE).arithmetic
-    sizes = _linear_sizes(line / "student")
-    functions, left = divmod(len(kinds), len(sizes))
-    if left or not functions:
-        raise ValueError(f"{target} has {len(kinds)} linears, and the student {len(sizes)}.")
-    weighed = list(zip(kinds, sizes * functions, strict=True))
-    return sum(size for kind, size in weighed if kind != "float") / sum(size for _, size in weighed)
-
-
-def _linear_sizes(student: Path) -> list[int]:
-    """Return the multiply-adds for a token of each linear of the student's layers, in the order in which they run."""
-    with safe_open(student / WEIGHTS, "np") as weights:
-        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
-    inner = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
-    layers = {name.split(".")[2] for name in shapes if name.startswith("encoder.layer.")}
-    found = []
-    for layer in sorted(layers, key=int):
-        for part in inner:
-            kind = f"attention.self.{part}" if part in ("query", "key", "value") else part
-            rows, columns = shapes[f"encoder.layer.{layer}.{kind}.weight"]
-            found.append(rows * columns)
-    return found
-
-
-def _line(row: _Row, base: _Row | None) -> str:
-    measures = row.parity.measures
+def _line(record: FileRecord, state: State, base: FileRecord | None, timed: Times | None) -> str:
+    times = timed.milliseconds if timed else {}
+    milliseconds, of_base = (times.get(one.model or "") if one else None for one in (record, base))
+    first = record.recall_at_1
     cells = [
-        f"`{row.target.scheme}`",
-        _STUDENTS[row.student] if SCHEMES[row.target.scheme].takes_calibration else _STUDENTS["plain"],
-        f"{row.parity.file_bytes / 1e6:.2f}",
-        _ratio(row.parity.file_bytes, base.parity.file_bytes if base else None),
-        f"{measures.mean_score:.5f} / {measures.worst_score:.5f}" if measures else "–",
-        next((f"{100 * one.found:.2f}" for one in row.parity.datasets if one.dataset == "stsb"), "–"),
-        *_search(row.parity),
-        "–" if row.milliseconds is None else f"{row.milliseconds:.2f}",
-        _ratio(row.milliseconds, base.milliseconds if base else None),
-        f"{row.integers:.0%}",
-        row.parity.verdict,
+        f"`{record.scheme}`{OLDER if state == 'older' else ''}",
+        _STUDENTS[record.student] if SCHEMES[record.scheme].takes_calibration else _STUDENTS["plain"],
+        f"{record.file_bytes / 1e6:.2f}",
+        _ratio(record.file_bytes, base.file_bytes if base else None),
+        "–" if record.mean_cosine is None else f"{record.mean_cosine:.5f} / {record.worst_cosine:.5f}",
+        "–" if record.spearman is None else f"{100 * record.spearman:.2f}",
+        "–" if first is None else f"{100 * first[0]:.1f} ({100 * first[1]:+.1f} to {100 * first[2]:+.1f})",
+        "–" if record.recall_at_10_kept is None else f"{100 * record.recall_at_10_kept:.1f} %",
+        "–" if milliseconds is None else f"{milliseconds:.2f}",
+        _ratio(milliseconds, of_base),
+        f"{record.integers:.0%}",
+        record.verdict,
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def _search(parity: Parity) -> tuple[str, str]:
-    """Return recall@1 with the interval of its difference to PyTorch, and the share of recall@10 that is kept."""
-    found = next((one for one in parity.retrieval if one.collection == ALL and one.storage == "float32"), None)
-    if found is None:
-        return "–", "–"
-    first = found.metrics["recall_at_1"]
-    interval = f"{100 * first.low:+.1f} to {100 * first.high:+.1f}"
-    return f"{100 * first.found:.1f} ({interval})", f"{100 * found.recall_kept:.1f} %"
 
 
 def _ratio(value: float | None, base: float | None) -> str:
