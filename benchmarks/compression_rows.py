@@ -184,6 +184,17 @@ _SIMILARITY = (
     ),
     _untrained("stsb-half-untrained", "half the encoder", "embedding", 0.5, "stsb", dataset="stsb"),
     Row(
+        "stsb-8mb",
+        "`bundled:minilm-8mb`, a quarter of the encoder, distilled from MiniLM and bge-small, as it is",
+        "embedding",
+        {},
+        "stsb",
+        student="bundled:minilm-8mb",
+        against="stsb-half-untrained",
+        files=True,
+        minutes=5,
+    ),
+    Row(
         "stsb-half",
         "half the encoder, distilled from the unpruned on unlabelled text",
         "embedding",

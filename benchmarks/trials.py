@@ -77,7 +77,9 @@ class Row:
     """It is judged on; None where it is only made, for other rows."""
     seeds: tuple[int, ...] = (0,)
     source: str | None = None
-    """The row whose student it begins with; None: the table's own."""
+    """The row whose student it begins with; None: `student`."""
+    student: str | None = None
+    """What it begins with where that is no row; None: the table's own."""
     teacher: str | None = None
     """The row whose student teaches `[distil]`; None: the source."""
     against: str | None = None
@@ -206,7 +208,9 @@ def _values(table: Table, trial: Trial) -> dict[str, Any]:
             sections[name]["seed"] = trial.seed
     if row.teacher:
         sections["distil"]["teacher"] = _place(table, table.near(row.teacher, trial.seed))
-    begin = {"source": _place(table, table.near(row.source, trial.seed)) if row.source else table.student}
+    begin = {
+        "source": _place(table, table.near(row.source, trial.seed)) if row.source else row.student or table.student
+    }
     searched = {"retrieval": list(table.retrieval)} if table.retrieval and row.task == "embedding" else {}
     return {
         "name": trial.name,
