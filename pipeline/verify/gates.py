@@ -11,17 +11,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.verify import retrieval
-from pipeline.verify.measure import (
-    FileMeasurements,
-    describe,
-    evaluations,
-    groups,
-    measure_all,
-    pad_differences,
-    score,
-    task_score,
-    worst,
-)
+from pipeline.verify.measure import FileMeasurements
 from pipeline.verify.record import (
     EXEMPT,
     Control,
@@ -34,6 +24,16 @@ from pipeline.verify.record import (
     TaskScore,
     Verdict,
     VerifyRequest,
+)
+from pipeline.verify.scores import (
+    describe,
+    evaluations,
+    groups,
+    measure_all,
+    pad_differences,
+    score,
+    task_score,
+    worst,
 )
 from pipeline.verify.structure import declared_sqnr_db
 from pipeline.verify.wording import broken

@@ -1,7 +1,7 @@
 """Verify stage: judge whether a converted file still is the same model, with verdicts that cannot lie.
 
-`measure.py` runs the file over real text, `structure.py` and `weights.py` compare its content without running it,
-`gates.py` judges, and `record.py` defines the record.
+`measure.py` runs the file over real text, `scores.py` scores the runs, `structure.py` and `weights.py` compare its
+content without running it, `gates.py` judges, and `record.py` defines the record.
 """
 
 import os
