@@ -19,7 +19,7 @@ from pipeline.convert.stage import Target, targets
 from pipeline.devices import host
 from pipeline.execution.worker import Worker
 from pipeline.planning import run as running
-from pipeline.planning.checkpoints import StageName
+from pipeline.planning.branches import StageName
 from pipeline.planning.request import Request
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe

@@ -27,8 +27,8 @@ from pipeline.execution.local import Local
 from pipeline.execution.node import versions
 from pipeline.metrics import ranking, scoring
 from pipeline.planning import run as running
+from pipeline.planning.branches import StageName
 from pipeline.planning.build import build
-from pipeline.planning.checkpoints import StageName
 from pipeline.planning.request import Request
 from pipeline.planning.students import reference_node
 from pipeline.recipe.schema import Recipe

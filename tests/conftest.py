@@ -35,9 +35,10 @@ from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
 from pipeline.devices import host
 from pipeline.execution import pace
-from pipeline.planning import checkpoints
+from pipeline.planning import branches, checkpoints
 from pipeline.planning import run as running
-from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, StageName
+from pipeline.planning.branches import Branch, StageName
+from pipeline.planning.checkpoints import FinishedCheckpoints
 from pipeline.planning.request import Request
 from pipeline.recipe import loading as recipes
 from pipeline.vectors.contract import SPACE
@@ -215,7 +216,7 @@ class Silent:
 
 def branch_of(path: Path, until: StageName = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
-    found = checkpoints.branch_for(*recipes.read_recipe(str(path)))
+    found = branches.branch_for(*recipes.read_recipe(str(path)))
     checkpoints.prepare(found, until, FinishedCheckpoints())
     return found
 

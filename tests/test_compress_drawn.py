@@ -12,7 +12,7 @@ from faults.students import few
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.errors import PipelineError, RecipeError
 from pipeline.execution.node import Node, resolve
-from pipeline.planning.checkpoints import Branch
+from pipeline.planning.branches import Branch
 from pipeline.student import stage as student_stage
 from pipeline.train.checks import class_of
 

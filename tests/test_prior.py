@@ -14,7 +14,7 @@ from pipeline import artifact
 from pipeline.checkpoint import source as student
 from pipeline.cli import inventory
 from pipeline.errors import StudentError
-from pipeline.planning import checkpoints
+from pipeline.planning import branches
 from pipeline.recipe import loading as recipes
 
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
@@ -213,6 +213,6 @@ def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -
 def test_ready_recipes_need_what_those_before_them_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POCKETBERT_DATA", raising=False)
     found = {one.name: one.needs for one in inventory.ready_recipes()}
-    before = {name: checkpoints.recipe_sources(recipes.read_recipe(name)[0]) for name in found}
+    before = {name: branches.recipe_sources(recipes.read_recipe(name)[0]) for name in found}
     assert before["rte"] == ["recipe:stsb-regression"]
     assert set(found["stsb-regression"]) < set(found["rte"])

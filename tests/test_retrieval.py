@@ -18,7 +18,7 @@ from pipeline.heads.sentence import SentenceHead
 from pipeline.metrics import ranking
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.ranking import Judgements
-from pipeline.planning.checkpoints import Branch
+from pipeline.planning.branches import Branch
 from pipeline.recipe import loading
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference

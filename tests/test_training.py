@@ -31,7 +31,7 @@ from pipeline.data import files
 from pipeline.data.datasets import Columns, LocatedAnswer
 from pipeline.errors import InputError, RecipeError
 from pipeline.metrics import scoring
-from pipeline.planning.checkpoints import branch_for
+from pipeline.planning.branches import branch_for
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS

@@ -33,7 +33,7 @@ from pipeline.text import tokenizers
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES)
 RECIPE = "recipe:"
-"""Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.checkpoints`."""
+"""Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.branches`."""
 _OF_SENTENCES = (sentences.MODULES, sentences.SETTINGS, *sentences.TRANSFORMER_CONFIGS)
 _MODULE_FILES = ("*/config.json", f"*/{WEIGHTS}", "*/tokenizer.json")
 """Files of sentence-transformers' modules, each in the folder that modules.json names."""

@@ -12,7 +12,7 @@ from pipeline.checkpoint.source import RECIPE
 from pipeline.data.corpus import PLAIN, absent_plain
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
-from pipeline.planning.checkpoints import recipe_sources
+from pipeline.planning.branches import recipe_sources
 from pipeline.recipe.loading import names, read_recipe
 from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe

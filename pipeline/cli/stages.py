@@ -13,7 +13,7 @@ from pipeline.cli.progress import Progress
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 from pipeline.kinds import PoolingMode
-from pipeline.planning.checkpoints import StageName
+from pipeline.planning.branches import StageName
 
 if TYPE_CHECKING:
     from pipeline.execution.executor import Executor

@@ -14,14 +14,8 @@ from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
 from pipeline.execution.node import Graph
 from pipeline.execution.store import Store
-from pipeline.planning.checkpoints import (
-    FinishedCheckpoints,
-    StageName,
-    branch_for,
-    check_names,
-    prepare,
-    read_other,
-)
+from pipeline.planning.branches import StageName, branch_for, check_names, read_other
+from pipeline.planning.checkpoints import FinishedCheckpoints, prepare
 from pipeline.planning.conversion import convert_node
 from pipeline.planning.reporting import benchmark_node, report_node
 from pipeline.planning.request import RecipeFiles, Request

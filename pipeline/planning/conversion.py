@@ -12,9 +12,7 @@ from pipeline.convert.stage import Target
 from pipeline.data import calibration
 from pipeline.data.location import locate
 from pipeline.execution.node import Estimate, Input, Node, Scratch, versions
-from pipeline.planning.checkpoints import (
-    Branch,
-)
+from pipeline.planning.branches import Branch
 from pipeline.planning.request import BY_HEAD, RecipeFiles, by_head, estimate_of, opened
 from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize

@@ -9,10 +9,7 @@ from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
 from pipeline.data.corpus import Unlabelled
 from pipeline.execution.node import Estimate, Node
-from pipeline.planning.checkpoints import (
-    Branch,
-    StageName,
-)
+from pipeline.planning.branches import Branch, StageName
 from pipeline.recipe.schema import Recipe
 
 

@@ -8,9 +8,7 @@ from typing import Any
 from pipeline import tasks
 from pipeline.data.retrieval import Source
 from pipeline.execution.node import Estimate, Input, Node, versions
-from pipeline.planning.checkpoints import (
-    Branch,
-)
+from pipeline.planning.branches import Branch
 from pipeline.planning.request import RecipeFiles, estimate_of, placed
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden, other_head, reference, thresholds

@@ -9,9 +9,7 @@ from pipeline import formats, tasks
 from pipeline.convert.stage import Target
 from pipeline.execution.node import Estimate, Input, Node, versions
 from pipeline.metrics import scoring
-from pipeline.planning.checkpoints import (
-    Branch,
-)
+from pipeline.planning.branches import Branch
 from pipeline.planning.conversion import convert_again_node, quantise_request
 from pipeline.planning.request import BY_HEAD, RecipeFiles, by_head
 from pipeline.planning.students import reference_nodes

@@ -7,8 +7,9 @@ from pipeline.convert.stage import Target
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
 from pipeline.fronts.spec import TARGET, Study
+from pipeline.planning.branches import Branch, branch_for
 from pipeline.planning.build import build
-from pipeline.planning.checkpoints import Branch, FinishedCheckpoints, branch_for, prepare
+from pipeline.planning.checkpoints import FinishedCheckpoints, prepare
 from pipeline.planning.conversion import convert_node
 from pipeline.planning.request import RecipeFiles, Request
 from pipeline.planning.students import student_node

@@ -21,7 +21,7 @@ from pipeline.execution.node import Estimate, Graph, Input, Node
 from pipeline.execution.remote import VARIABLE
 from pipeline.execution.store import Store
 from pipeline.planning import run as running
-from pipeline.planning.checkpoints import StageName
+from pipeline.planning.branches import StageName
 from pipeline.planning.request import Request
 from pipeline.recipe import loading
 
