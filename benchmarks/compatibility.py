@@ -63,15 +63,15 @@ class StudentRecord(_Strict):
     """How many each collection has."""
     pairs: list[Pair]
     across: str | None
-    """What comes of the first student's index where this one asks; None of the first student itself."""
+    """The verdict on the first student's index where this one asks; None of the first student itself."""
 
 
 def main() -> int:
-    """Make and record what is asked for, and write the page."""
+    """Make and record the students, and write the page."""
     parser = argparse.ArgumentParser(prog="make compatibility", description=__doc__)
     parser.add_argument("--recipe", action="append", help="these recipes, names or files, in place of the usual ones")
     parser.add_argument("--build", type=Path, default=BUILD, help="folder for artifacts")
-    parser.add_argument("--page", action="store_true", help="write the page of what is recorded, make nothing")
+    parser.add_argument("--page", action="store_true", help="write the page of the records at hand, make nothing")
     options = parser.parse_args()
     if not options.page:
         chosen = compatibility.collections(_COLLECTIONS, Path("recipe.toml"))

@@ -36,7 +36,7 @@ _PROMISED = (
     ("TinyBERT, 4 layers", "96.8 %", "GLUE", "Jiao et al. 2020, abstract"),
     ("MiniLM, 6 layers", "more than 99 %", "SQuAD 2.0 and several tasks of GLUE", "Wang et al. 2020, abstract"),
 )
-"""What the papers say that a student keeps of its teacher."""
+"""The share of its teacher's score that a student keeps, by the papers."""
 
 
 def _row(name: str, said: str, losses: Mapping[str, float], *, source: str | None = None, **settings: Any) -> Row:
@@ -112,7 +112,7 @@ def page(table: Table) -> Iterator[str]:
         found.insert(1, _kept(table, row))
         cells = [cell for cells in (found, *others) for cell in cells]
         yield f"| `{row.name}` | {row.said} | {' | '.join(cells)} |"
-    yield from ("", "What the papers promise of such a student, on tasks and data of their own:", "")
+    yield from ("", "The papers' own figures, on their own tasks and data:", "")
     yield from ("| student | kept | of | source |", "|---|--:|---|---|")
     yield from (f"| {' | '.join(row)} |" for row in _PROMISED)
 
@@ -128,7 +128,7 @@ def _cells(table: Table, row: Row, pick: Pick) -> Iterator[str]:
 
 
 def _kept(table: Table, row: Row) -> str:
-    """Return what is kept of the teacher's metric."""
+    """Return the share of the teacher's metric that a row keeps."""
     mine, whole = (trials_scores.figures(table, one)[0] for one in (row, table.row(_TEACHER)))
     return f"{100 * mine.mean / whole.mean:.1f} %" if mine and whole else NOT_RUN
 

@@ -1,8 +1,8 @@
-"""`make schemes`: the bundled student in every scheme that rounds, and SCHEMES.md of what is recorded.
+"""`make schemes`: the bundled student in every scheme that rounds, and SCHEMES.md from the records.
 
 The recipes lie in `benchmarks/schemes/`. Each file has a record, so that a run may be stopped, or go on in another
-checkout; training takes most of the time. What needs no training is timed in one run, which is to have the machine for
-itself: `--times`.
+checkout; training takes most of the time. Files that need no training are timed in one run, which is to have the
+machine for itself: `--times`.
 """
 
 import argparse
@@ -49,14 +49,14 @@ _HEADING = (
 
 
 def main() -> int:
-    """Make what has no record of this code, and write the page."""
+    """Make the files without a record of this code, and write the page."""
     parser = argparse.ArgumentParser(prog="make schemes", description=__doc__)
     parser.add_argument("--only", choices=tuple(_STUDENTS), action="append", help="files of this recipe; repeatable")
     parser.add_argument("--build", type=Path, default=BUILD, help="folder for artifacts")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--list", action="store_true", help="print recipes, targets and their records, make nothing")
-    alone.add_argument("--page", action="store_true", help="write the page of what is recorded, make nothing")
-    alone.add_argument("--times", action="store_true", help="time what needs no training, in one run")
+    alone.add_argument("--page", action="store_true", help="write the page of the records at hand, make nothing")
+    alone.add_argument("--times", action="store_true", help="time the files that need no training, in one run")
     options = parser.parse_args()
     chosen = options.only or list(_STUDENTS)
     if options.list:

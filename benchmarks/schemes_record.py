@@ -1,4 +1,4 @@
-"""What is recorded of a student's file in a scheme, one JSON a file, and when it counts.
+"""The record of a student's file in a scheme, one JSON a file, and when it counts.
 
 A record is of this code, or of older code with the same recipe, which the page marks; one of another recipe is stale.
 """
@@ -49,7 +49,7 @@ class FileRecord(_Strict):
     backend: str
     scheme: str
     recipe: str
-    """Digest of what the recipe asks of the student and its files."""
+    """Digest of the recipe, see `asked`."""
     code: dict[str, int]
     """Version of each stage that made or judged it."""
     model: str | None

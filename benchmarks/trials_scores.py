@@ -145,7 +145,7 @@ def unfinished(table: Table, row: Row) -> str:
 
 
 def counted(table: Table) -> str:
-    """Return how many trials there are, how many of them have a record, and what became newer since."""
+    """Return how many trials there are, and how many of them have a record: of this code, or of older code."""
     states = [state for row in table.rows for state in trials_record.states(table, row).values()]
     there, older, stale, gone = (states.count(state) for state in ("there", "older", "stale", "not run"))
     found = [f"{there} have a record of this code"]
