@@ -56,7 +56,8 @@ class Ray:
         try:
             import ray
         except ImportError as error:
-            raise ToolchainError("Ray is not installed; pip install 'pocketbert[cluster]'.") from error
+            message = "Ray is not installed; `pip install -e '.[cluster]'` in PocketBERT's folder."
+            raise ToolchainError(message) from error
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
         except (ConnectionError, ValueError, RuntimeError) as error:

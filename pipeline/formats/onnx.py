@@ -42,7 +42,7 @@ class OpenONNX:
         if importlib.util.find_spec("onnxruntime") is None:
             raise ToolchainError(
                 f"{file} is run by onnxruntime, which is not installed. It is in the extra `peers`: "
-                "`make peers` installs it, and so does `pip install 'pocketbert[peers]'`."
+                "`make peers` installs it, and so does `pip install -e '.[peers]'` in PocketBERT's folder."
             )
         import onnxruntime
 

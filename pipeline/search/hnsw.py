@@ -106,7 +106,7 @@ def require() -> type["Index"]:
     except ImportError as error:
         raise ToolchainError(
             "--engine usearch: the package usearch is not installed. It is in the extra `search`: "
-            "`pip install 'pocketbert[search]'`; --engine flat needs no package."
+            "`pip install -e '.[search]'` in PocketBERT's folder; --engine flat needs no package."
         ) from error
     # Without usearch's types mypy takes its class for Any.
     index: type[Index] = Index

@@ -332,7 +332,7 @@ def _load_extension(connection: sqlite3.Connection) -> None:
     except ImportError as error:
         raise ToolchainError(
             "--engine sqlite-vec: the package sqlite-vec is not installed. It is in the extra `search`: "
-            "`pip install 'pocketbert[search]'`; --engine sqlite needs no package."
+            "`pip install -e '.[search]'` in PocketBERT's folder; --engine sqlite needs no package."
         ) from error
     if not can_load_extensions():
         raise ToolchainError(

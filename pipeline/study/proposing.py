@@ -126,7 +126,7 @@ def load_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ToolchainError("Optuna is not installed; pip install 'pocketbert[study]'.") from error
+        raise ToolchainError("Optuna is not installed; `pip install -e '.[study]'` in PocketBERT's folder.") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

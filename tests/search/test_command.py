@@ -405,7 +405,7 @@ def test_an_engine_that_is_not_installed_is_named(notes, model, command_here, mo
     monkeypatch.setitem(sys.modules, "usearch.index", None)
     outcome = command_here("index", notes, "--model", model, "--engine", "usearch", "--out", "index", "--json")
     assert outcome.rc == 3
-    assert "pip install 'pocketbert[search]'" in outcome.document["error"]["message"]
+    assert "pip install -e '.[search]'" in outcome.document["error"]["message"]
     assert not (notes.parent / "index").exists()
 
 
