@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import safe_open
 
+from benchmarks import records
+from benchmarks.records import Strict
 from pipeline import artifact, formats
 from pipeline.artifact import digest_of
-from pipeline.atomic import write_aside
 from pipeline.checkpoint.weights import WEIGHTS
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
-from pipeline.errors import ArtifactError
 from pipeline.quantize import stage as quantize
 from pipeline.report.record import Report
 from pipeline.student import reference
@@ -28,18 +27,14 @@ from pipeline.verify.retrieval import ALL
 from pipeline.verify.stage import Verdict
 
 RECIPES = Path(__file__).parent / "schemes"
-RECORDS = Path(__file__).parent / "results" / "schemes"
+RECORDS = records.RESULTS / "schemes"
 LENGTH = 128
 """Tokens of the rows that are timed."""
 _TIMES = "times.json"
 State = Literal["there", "older", "stale", "not run"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class FileRecord(_Strict):
+class FileRecord(Strict):
     """One file of one student."""
 
     schema_version: Literal[1] = 1
@@ -66,7 +61,7 @@ class FileRecord(_Strict):
     verdict: Verdict
 
 
-class Times(_Strict):
+class Times(Strict):
     """One run in which files took turns: medians of full rows on one thread, by the digest of the file's artifact."""
 
     schema_version: Literal[1] = 1
@@ -104,13 +99,9 @@ def read(student: str, target: Target) -> tuple[FileRecord | None, State]:
     Raises:
         ArtifactError: it cannot be read.
     """
-    path = _place(student, target)
-    if not path.is_file():
+    found = records.read(FileRecord, _place(student, target))
+    if found is None:
         return None, "not run"
-    try:
-        found = FileRecord.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
-        raise ArtifactError(f"{path} cannot be read ({type(error).__name__}); delete it and run again.") from error
     if found.recipe != asked(student):
         return None, "stale"
     return found, "there" if found.code == code(target.backend) else "older"
@@ -118,8 +109,7 @@ def read(student: str, target: Target) -> tuple[FileRecord | None, State]:
 
 def times() -> Times | None:
     """Return the run that was timed last, if there is one."""
-    path = RECORDS / _TIMES
-    return Times.model_validate_json(path.read_bytes()) if path.is_file() else None
+    return records.read(Times, RECORDS / _TIMES)
 
 
 def _place(student: str, target: Target) -> Path:
@@ -159,7 +149,7 @@ def write(student: str, line: Path, targets: Sequence[Target]) -> None:
             integers=_integers(line, target),
             verdict=parity.verdict,
         )
-        _write(_place(student, target), found)
+        records.write(_place(student, target), found)
 
 
 def _search(parity: Parity) -> dict[str, Any]:
@@ -189,12 +179,7 @@ def write_times(report: Report, own: str, build: Path) -> None:
         if median is not None:
             found[digest] = median
     said = "; ".join(f"{one.model_id}, {one.cores} cores, {one.os}" for one in report.machines)
-    _write(RECORDS / _TIMES, Times(machine=said, milliseconds=found))
-
-
-def _write(path: Path, content: BaseModel) -> None:
-    with write_aside(path) as aside:
-        aside.write_text(content.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    records.write(RECORDS / _TIMES, Times(machine=said, milliseconds=found))
 
 
 # --- a file's arithmetic -----------------------------------------------------------------------------------------

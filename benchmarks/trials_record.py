@@ -10,12 +10,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
-from benchmarks import trials
+from benchmarks import records, trials
+from benchmarks.records import Strict
 from benchmarks.trials import Row, Table, Trial
-from pipeline.atomic import write_aside
-from pipeline.errors import ArtifactError
 from pipeline.kinds import OutputKind
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs
@@ -29,11 +28,7 @@ State = Literal["there", "older", "stale", "not run"]
 """older: the same settings, made by older code. stale: other settings."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Metric(_Strict):
+class Metric(Strict):
     """The task metric over one dataset."""
 
     dataset: str
@@ -51,7 +46,7 @@ class Metric(_Strict):
         return np.frombuffer(base64.b64decode(self.resamples), "<f4").astype(np.float64)
 
 
-class Stage(_Strict):
+class Stage(Strict):
     """One artifact on the way to the student."""
 
     name: str
@@ -67,7 +62,7 @@ class Stage(_Strict):
     """Seconds of updates, over all parts of a run that was stopped."""
 
 
-class File(_Strict):
+class File(Strict):
     """One converted file."""
 
     backend: str
@@ -81,7 +76,7 @@ class File(_Strict):
     """Its task metric; None where it was not run."""
 
 
-class Record(_Strict):
+class Record(Strict):
     """One seed of a row."""
 
     schema_version: Literal[1] = 1
@@ -96,7 +91,7 @@ class Record(_Strict):
     compute_fraction: float | None
     """Share of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
     metric: Metric | None
-    retrieval: list[Metric] = []
+    retrieval: list[Metric] = Field(default_factory=list)
     """Of an embedding, `SEARCHED` over all queries of the table's collections; a row of a metric is a query."""
     stages: list[Stage]
     files: list[File]
@@ -138,8 +133,7 @@ def place(table: Table, trial: Trial) -> Path:
 
 def write(table: Table, trial: Trial, record: Record) -> None:
     """Write a record, whole or not at all."""
-    with write_aside(place(table, trial)) as aside:
-        aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    records.write(place(table, trial), record)
 
 
 def read(table: Table, trial: Trial) -> tuple[Record | None, State]:
@@ -148,15 +142,9 @@ def read(table: Table, trial: Trial) -> tuple[Record | None, State]:
     Raises:
         ArtifactError: it cannot be read.
     """
-    path = place(table, trial)
-    if not path.is_file():
+    record = records.read(Record, place(table, trial))
+    if record is None:
         return None, "not run"
-    try:
-        record = Record.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
-        raise ArtifactError(
-            f"{path} cannot be read ({type(error).__name__}); delete it and run its row again."
-        ) from error
     if record.key == trials.key(table, trial):
         return record, "there"
     return (record, "older") if record.settings == trials.settings(table, trial) else (None, "stale")

@@ -83,5 +83,5 @@ def test_a_time_is_that_of_the_recorded_file_alone(records: Path) -> None:
 
 def test_a_record_that_cannot_be_read_is_said(records: Path) -> None:
     (records / f"schemes-{TARGET}.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ArtifactError, match="delete it and run again"):
+    with pytest.raises(ArtifactError, match="delete it and run its row again"):
         schemes_record.read("schemes", TARGET)

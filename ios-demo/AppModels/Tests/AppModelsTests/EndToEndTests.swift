@@ -81,10 +81,7 @@ final class EndToEndTests: XCTestCase {
             await model.settled()
             let wanted = try row.array("found")
             XCTAssertEqual(try wanted.map { try cell($0, 0).whole }, search.found.map(\.place), model.first)
-            XCTAssertEqual(try wanted.map { try cell($0, 1).string }, search.found.map(\.text), model.first)
-            for (one, found) in zip(wanted, search.found) {
-                XCTAssertEqual(try cell(one, 2).real ?? .nan, Double(found.cosine), accuracy: 1e-6)
-            }
+            try compare(wanted, search, model.first)
         }
         XCTAssertFalse(rows.isEmpty)
         if testRun?.totalFailureCount == 0 {
@@ -116,17 +113,20 @@ final class EndToEndTests: XCTestCase {
             model.first = try row.text("question")
             model.ask()
             await model.settled()
-            let expected = try row.array("found")
-            XCTAssertEqual(try expected.map { try cell($0, 1).string }, search.found.map(\.text), model.first)
-            for (one, found) in zip(expected, search.found) {
-                XCTAssertEqual(try cell(one, 2).real ?? .nan, Double(found.cosine), accuracy: 1e-6)
-            }
+            try compare(try row.array("found"), search, model.first)
         }
         XCTAssertFalse(rows.isEmpty)
         if testRun?.totalFailureCount == 0 {
             print("view models: \(rows.count) answers among \(texts.count) passages of a static table, none differs")
         }
         model.leave()
+    }
+
+    private func compare(_ wanted: [Json], _ search: SearchModel, _ question: String) throws {
+        XCTAssertEqual(try wanted.map { try cell($0, 1).string }, search.found.map(\.text), question)
+        for (one, found) in zip(wanted, search.found) {
+            XCTAssertEqual(try cell(one, 2).real ?? .nan, Double(found.cosine), accuracy: 1e-6)
+        }
     }
 
     private func compare(_ wanted: [Json], _ found: Answer, _ text: String) throws {
