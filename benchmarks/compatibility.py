@@ -172,8 +172,10 @@ def _page() -> Iterator[str]:
     yield "A row is the file that made the index, a column the file that asks it. Each number is the share of recall@10"
     yield "that is left of the row's own, in %, with vectors in single precision; ~ is usable with loss, ✗ is another"
     yield "space."
+    recipes = [loading.read_recipe(name)[0] for name in _RECIPES]
+    targets = {recipe.name: len(choose_targets(recipe, [])) for recipe in recipes}
     for record in students:
-        yield from _matrix(record)
+        yield from _matrix(record, targets.get(record.recipe, 0))
     others = [record for record in students if record.across]
     if others:
         yield from ("", "## Two students in one index", "")
@@ -181,10 +183,11 @@ def _page() -> Iterator[str]:
             yield f"An index by {students[0].origin}, asked by {record.origin}: {record.across}."
 
 
-def _matrix(record: StudentRecord) -> Iterator[str]:
+def _matrix(record: StudentRecord, asked: int) -> Iterator[str]:
     found = {(pair.old, pair.new): pair for pair in record.pairs}
     said = ", ".join(f"{name} ({count:,})" for name, count in record.queries.items())
-    yield from ("", f"## {record.origin}", "", f"{sum(record.queries.values()):,} queries: {said}.", "")
+    files = f"{len(record.files)} of the {asked} files of recipe `{record.recipe}`" if asked else "its files"
+    yield from ("", f"## {record.origin}", "", f"{sum(record.queries.values()):,} queries: {said}; {files}.", "")
     yield f"| index by | {' | '.join(str(number) for number in range(1, len(record.files) + 1))} |"
     yield f"|---|{'--:|' * len(record.files)}"
     for number, old in enumerate(record.files, 1):

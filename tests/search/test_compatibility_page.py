@@ -51,7 +51,7 @@ def test_each_pair_stands_in_the_row_of_the_file_that_made_the_index(records: Pa
     page = put(records, record("minilm-all", None))
     assert "| 1 `litert-fp32` | 100.0 | 98.7 ~ |" in page
     assert "| 2 `litert-int4_dynamic` | 90.0 ✗ | 100.0 |" in page
-    assert "772 queries: a (629), b (143)." in page
+    assert "772 queries: a (629), b (143); 2 of the 18 files of recipe `minilm-all`." in page
     said = " ".join(page.split())
     assert "2 of 4 pairs may be mixed in one index. The largest loss: `litert-int4_dynamic` asked by" in said
     assert "At recall@1 the largest change is -10.0 points, `litert-int4_dynamic` asked by `litert-fp32`." in said
