@@ -161,7 +161,7 @@ def test_what_cannot_be_judged_is_one_line(
 
 def test_onnxruntime_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ToolchainError, match=r"onnxruntime, which is not installed.*make peers.*pocketbert\[peers\]"):
+    with pytest.raises(ToolchainError, match=r"onnxruntime, which is not installed.*make peers.*\.\[peers\]"):
         onnx.OpenONNX(tmp_path / "model.onnx")
 
 
