@@ -5,7 +5,7 @@ what one of them measured is kept when another checkout goes on.
 """
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -13,6 +13,8 @@ from pipeline.atomic import write_aside
 from pipeline.errors import ArtifactError
 
 RESULTS = Path(__file__).parent / "results"
+State = Literal["there", "older", "stale", "not run"]
+"""older: the same settings, made by older code. stale: other settings."""
 
 
 class Strict(BaseModel):

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import schemes_record
-from benchmarks.schemes_record import LENGTH, RECIPES, FileRecord, State, Times
+from benchmarks.records import State
+from benchmarks.schemes_record import LENGTH, RECIPES, FileRecord, Times
 from benchmarks.trials_scores import OLDER, written
 from pipeline import formats
 from pipeline.checkpoint.files import read_json

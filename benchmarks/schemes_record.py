@@ -11,7 +11,7 @@ from typing import Any, Literal
 from safetensors import safe_open
 
 from benchmarks import records
-from benchmarks.records import Strict
+from benchmarks.records import State, Strict
 from pipeline import artifact, formats
 from pipeline.artifact import digest_of
 from pipeline.checkpoint.weights import WEIGHTS
@@ -31,7 +31,6 @@ RECORDS = records.RESULTS / "schemes"
 LENGTH = 128
 """Tokens of the rows that are timed."""
 _TIMES = "times.json"
-State = Literal["there", "older", "stale", "not run"]
 
 
 class FileRecord(Strict):

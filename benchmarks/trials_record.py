@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from benchmarks import records, trials
-from benchmarks.records import Strict
+from benchmarks.records import State, Strict
 from benchmarks.trials import Row, Table, Trial
 from pipeline.kinds import OutputKind
 from pipeline.metrics import scoring
@@ -24,8 +24,6 @@ from pipeline.verify.stage import Verdict
 RESAMPLES = 1000
 SEARCHED = ("recall_at_1", "recall_at_10")
 """Metrics of search that are recorded."""
-State = Literal["there", "older", "stale", "not run"]
-"""older: the same settings, made by older code. stale: other settings."""
 
 
 class Metric(Strict):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import trials_record
+from benchmarks.records import State
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Metric, Record
 
@@ -128,16 +129,16 @@ def shown(figure: Figure, *, signed: bool = False) -> str:
 
 def cell(table: Table, row: Row, figure: Figure | None) -> str:
     """Return a metric of a row with a mark where older code made it, and what lacks of it."""
-    gone = unfinished(table, row)
+    states = trials_record.states(table, row)
+    gone = _unfinished(states)
     if figure is None:
         return gone or NOT_RUN
-    mark = OLDER if "older" in trials_record.states(table, row).values() else ""
+    mark = OLDER if "older" in states.values() else ""
     return shown(figure) + mark + (f", {gone}" if gone else "")
 
 
-def unfinished(table: Table, row: Row) -> str:
-    """Return what lacks of a row: `not run`, `stale`, or which seeds are; empty where all have a record."""
-    states = trials_record.states(table, row)
+def _unfinished(states: Mapping[int, State]) -> str:
+    """Return what a row lacks: `not run`, `stale`, or which seeds are; empty where all have a record."""
     gone = {seed: state for seed, state in states.items() if state in ("stale", "not run")}
     if len(gone) == len(states) and len(set(gone.values())) == 1:
         return next(iter(gone.values()))
