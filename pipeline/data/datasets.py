@@ -19,7 +19,7 @@ from pipeline.errors import InputError
 from pipeline.execution import planned
 from pipeline.text import bundled
 
-Split = Literal["dev", "train"]
+Split = Literal["dev", "train", "held_out"]
 DATA_VARIABLE = planned.DATA_VARIABLE
 _Row = TypeVar("_Row")
 _NO_LABEL = {"nan", "inf", "-inf"}
@@ -103,6 +103,8 @@ class Dataset:
     """What a text has for each of the names: whether the label is given, or a number. None: a text has one label."""
     train_version: int = 1
     """Version of how training rows are read; a part of their digest from 2 on."""
+    held_out: int = 0
+    """Number of training rows that are in no `train` split; they are the split `held_out`."""
 
     def path(self, split: Split = "dev") -> Path | None:
         """Return where a split's file should be, or None if `POCKETBERT_DATA` is not set or there is no such split."""
@@ -117,14 +119,14 @@ class Dataset:
             InputError: this machine works for another one, which has the split.
         """
         reason, path = self._absent(split), self.path(split)
-        if self.bundled or (split == "train" and self.train is None):
+        if self.bundled or (split != "dev" and self.train is None):
             return reason
         return planned.absent(
             planned.name_of(path) if path else str(self.file if split == "dev" else self.train), reason
         )
 
     def _absent(self, split: Split) -> str | None:
-        if split == "train" and self.train is None:
+        if split != "dev" and self.train is None:
             return "it has no rows to train on"
         path = self.path(split)
         if path is None:
@@ -140,7 +142,7 @@ class Dataset:
         """Read all rows of a split.
 
         Raises:
-            InputError: the file is absent, malformed or empty.
+            InputError: the file is absent, malformed or empty, or has no more rows than are held out.
         """
         path = self.path(split)
         if path is None or not path.is_file():
@@ -148,7 +150,20 @@ class Dataset:
         rows = list(self._examples(path, split))
         if not rows:
             raise InputError(f"dataset {self.name}: {path} holds no rows.")
-        return rows
+        return rows if split == "dev" or not self.held_out else self._parted(rows, split)
+
+    def _parted(self, rows: list[Labelled], split: Split) -> list[Labelled]:
+        """Return the training rows that are held out, or those that are not, in the file's order.
+
+        Of two numbers the rows of the smaller one are among those of the larger one, so that a student and its teacher
+        may hold out different numbers.
+        """
+        if self.held_out >= len(rows):
+            raise InputError(
+                f"dataset {self.name}: {self.held_out} training rows are held out, and there are {len(rows)}."
+            )
+        held = {*np.random.default_rng(0).permutation(len(rows))[: self.held_out].tolist()}
+        return [row for number, row in enumerate(rows) if (number in held) == (split == "held_out")]
 
     def _examples(self, path: Path, split: Split) -> Iterator[Labelled]:
         if path.suffix.lower() == readers.QUESTIONS:
@@ -215,7 +230,10 @@ class Dataset:
         if path is None or not path.is_file():
             return None
         content = planned.digest(path)
-        return digest_of([content, self.train_version]) if split == "train" and self.train_version > 1 else content
+        if split == "dev":
+            return content
+        read = [content, self.train_version, *([self.held_out] if self.held_out else [])]
+        return digest_of(read) if self.train_version > 1 or self.held_out else content
 
 
 def data_folder_note() -> str:

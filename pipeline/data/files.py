@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.data import readers
-from pipeline.data.datasets import Columns, Dataset, label_rows, table_rows
+from pipeline.data.datasets import DATASETS, Columns, Dataset, label_rows, table_rows
+from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError
 from pipeline.kinds import KINDS, OutputKind
+from pipeline.recipe.fields import LabelledUpdates
 from pipeline.tasks import TASKS, Task
 
 ENDINGS: dict[OutputKind, tuple[str, ...]] = {
@@ -40,6 +42,28 @@ def dataset(task: Task, train: Path, dev: Path, columns: Columns, metric: str | 
     """
     found = _dataset("dev_file", task, dev, columns, _names(task, train, dev, columns), train=train)
     return replace(found, metric=metric) if metric else found
+
+
+def learned(section: LabelledUpdates, task: Task, recipe_file: Path) -> Dataset | None:
+    """Return the labelled rows that a section learns from, less those that it holds out; None if it names no rows.
+
+    Args:
+        section: `[train]` or `[distil]`.
+        task: the recipe's.
+        recipe_file: relative paths start at its folder.
+
+    Raises:
+        InputError: a file is absent or malformed, or `dev_file` has a class that `train_file` lacks.
+    """
+    if section.dataset is not None:
+        found = DATASETS[section.dataset]
+    elif section.train_file is not None and section.dev_file is not None:
+        train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
+        columns = Columns(section.text, section.pair, section.label, labels=section.labels or ())
+        found = dataset(task, train, dev, columns, section.metric)
+    else:
+        return None
+    return replace(found, held_out=section.held_out) if section.held_out else found
 
 
 def single(name: str, task: Task, file: Path, columns: Columns) -> Dataset:

@@ -54,7 +54,7 @@ LayerNumber = Annotated[int, Field(ge=0, lt=1000)]
 Layers = Annotated[tuple[LayerNumber, ...], BeforeValidator(as_tuple), Field(min_length=1, max_length=1000)]
 
 
-_CAME_LATER = ("dropout", "sparse", "labels", "metric", "space", "neighbours")
+_CAME_LATER = ("dropout", "sparse", "labels", "metric", "space", "neighbours", "held_out")
 
 
 class Updates(Section):
@@ -143,6 +143,9 @@ class LabelledUpdates(SparseUpdates):
     path is relative to the recipe; `hub:owner/name@<40-digit commit>/file` is a file of a dataset on the Hub."""
     dev_file: Place | None = None
     """A file like `train_file`, on which the metric is measured."""
+    held_out: Natural | None = None
+    """Number of training rows that nothing learns from, always the same ones, so that a study can judge its trials by
+    them. None unless given."""
     text: str = "text"
     """Name of the column with the text."""
     pair: str | None = None

@@ -92,7 +92,7 @@ class Bench:
             found = space.candidate(self.beside[number], {TARGET: target}, "beside")
         else:
             found = space.candidate(self.base, choice, "trial")
-            judging.refuse_learnt(self.by, found.recipe, self._request.file)
+            judging.refuse_learnt(self.by, found.recipe, self._request.file, found.file)
         if not trained:
             found = space.untrained(found)
         found = named(found, f"{self.name}/{number:04d}")

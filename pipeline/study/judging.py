@@ -22,6 +22,8 @@ from pipeline.heads import sentence
 from pipeline.heads.sentence import DEFAULT
 from pipeline.metrics import measures, ranking, scoring
 from pipeline.metrics.outputs import RowOutputs
+from pipeline.planning.branches import branch_for
+from pipeline.recipe.distillation import DistilSection
 from pipeline.recipe.schema import Recipe
 from pipeline.student import thresholds
 from pipeline.student.reference import EncodedTexts
@@ -114,8 +116,9 @@ def choose(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: Path | N
             )
         _check_apart(found, judge.file, recipe, study_file, recipe_file)
         return JudgedBy(_sampled(found, judge.rows, "dev"), tuple(collections), length)
-    found = _training_rows(judge, recipe, study_file)
-    return JudgedBy(_sampled(found, judge.rows, "train"), tuple(collections), length)
+    found = _training_rows(judge, recipe, study_file, recipe_file)
+    split: Split = "held_out" if found.held_out else "train"
+    return JudgedBy(_sampled(found, judge.rows, split), tuple(collections), length)
 
 
 def _places(one: retrieval.Source) -> list[str]:
@@ -150,41 +153,74 @@ def _check_apart(found: Dataset, shown: str, recipe: Recipe, study_file: Path, r
             )
 
 
-def _training_rows(judge: Judge, recipe: Recipe, study_file: Path) -> Dataset:
+def _training_rows(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: Path) -> Dataset:
+    """Return the dataset whose training rows trials are judged on; if something learns from it, those held out."""
     task = tasks.get(recipe.task)
     usable = [name for name in task.datasets if DATASETS[name].train is not None]
+    sections = [one for one in (recipe.train, recipe.distil) if one is not None and one.held_out]
+    own = next((one for section in sections if (one := files.learned(section, task, recipe_file))), None)
     name = judge.dataset or next((name for name in usable if DATASETS[name].absent("train") is None), None)
-    if name is None or name not in DATASETS:
+    if judge.dataset is None and own is not None:
+        found = own
+    elif name is None or name not in DATASETS:
         known = "; ".join(f"{one} ({DATASETS[one].absent('train') or 'at hand'})" for one in usable) or "none"
         raise RecipeError(
             f"{study_file}: judge.dataset: {'no dataset is at hand' if name is None else repr(name)}; for task "
             f"{task.name} there are training rows of: {known}. Give judge.file, a labelled file of your own."
         )
-    found = DATASETS[name]
+    else:
+        found = DATASETS[name]
     if (reason := found.absent("train")) is not None:
         raise InputError(f"{study_file}: judge.dataset = {name!r}: {reason}.")
-    _refuse_rows(found, recipe, study_file)
-    return found
+    return replace(found, held_out=_held_out(found, recipe, study_file, recipe_file) or 0)
 
 
-def refuse_learnt(by: JudgedBy, recipe: Recipe, study_file: Path) -> None:
+def refuse_learnt(by: JudgedBy, recipe: Recipe, study_file: Path, recipe_file: Path) -> None:
     """Refuse a trial whose space has it learn from the very rows that trials are compared on.
 
     Raises:
         RecipeError: it does.
     """
-    if by.dataset.split == "train":
-        _refuse_rows(by.dataset, recipe, study_file)
-
-
-def _refuse_rows(found: Dataset, recipe: Recipe, study_file: Path) -> None:
-    sections = [one for one in (recipe.train, recipe.distil) if one is not None]
-    texts = (recipe.distil.texts or ()) if recipe.distil is not None else ()
-    if found.name in [*(one.dataset for one in sections), *texts] or any(one.train_file for one in sections):
+    if by.dataset.split == "dev":
+        return
+    rows = _held_out(by.dataset, recipe, study_file, recipe_file)
+    if rows is not None and (by.dataset.split == "train" or rows < by.dataset.held_out):
         raise RecipeError(
-            f"{study_file}: {recipe.name} learns from {found.name}'s training rows or from labelled files, and on rows "
-            "that it has learnt every trial looks good. Give judge.file: labelled rows that neither train nor report."
+            f"{study_file}: trials are judged on training rows of {by.dataset.name} that the study's recipe does not "
+            f"learn from, and this one learns from some of them: its held_out is {rows}. Set held_out in the recipe."
         )
+
+
+def _held_out(found: Dataset, recipe: Recipe, study_file: Path, recipe_file: Path) -> int | None:
+    """Return how many training rows of a dataset are held out from all that makes a recipe's student.
+
+    The recipes whose students it begins with or learns from count as well. None: nothing learns from any of the rows.
+
+    Raises:
+        RecipeError: something learns from all of them, or from labelled files that may hold them.
+    """
+    held = []
+    content = replace(found, held_out=0).digest("train")
+    for one in branch_for(recipe, recipe_file).every():
+        own = one.recipe
+        for section in (own.train, own.distil):
+            if section is None:
+                continue
+            texts = section.texts if isinstance(section, DistilSection) else None
+            rows = None if texts else files.learned(section, tasks.get(own.task), one.file)
+            same = rows is not None and (
+                rows.name == found.name if content is None else replace(rows, held_out=0).digest("train") == content
+            )
+            if same or found.name in (texts or ()) or (rows is not None and section.train_file):
+                held.append(section.held_out or 0 if same else 0)
+                if not held[-1]:
+                    raise RecipeError(
+                        f"{study_file}: {own.name} learns from {found.name}'s training rows or from labelled files, "
+                        "and on rows that it has learnt every trial looks good. Set held_out, a number of training "
+                        "rows that nothing learns from, wherever it learns from them; or give judge.file: labelled "
+                        "rows that neither train nor report."
+                    )
+    return min(held, default=None)
 
 
 def _sampled(found: Dataset, rows: int, split: Split) -> Sampled:

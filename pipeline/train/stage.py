@@ -9,8 +9,7 @@ from pipeline import tasks
 from pipeline.artifact import digest_of
 from pipeline.checkpoint.source import Source
 from pipeline.data import files
-from pipeline.data.datasets import DATASETS, Columns, Dataset
-from pipeline.data.location import locate
+from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
 from pipeline.execution.worker import tell
 from pipeline.recipe.schema import Recipe, TrainSection
@@ -53,24 +52,14 @@ def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) ->
     """
     settings, task = section(recipe), tasks.get(recipe.task)
     checks.check_section(recipe)
-    dataset = _dataset(recipe, recipe_file)
+    dataset = files.learned(settings, task, recipe_file)
+    assert dataset is not None, "check_section refuses a section without data"
     checks.check(settings, task, dataset, source)
     keeps_head = checks.has_head(task, source) and not settings.new_head
     labels = tuple(source.labels if keeps_head else dataset.names) if task.has_labels else ()
     params = order_params(recipe, dataset)
     key = digest_of([VERSION, params, source.digest])
     return TrainingJob(key, source.folder, recipe.task, dataset, settings, keeps_head, labels, checkpoints)
-
-
-def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
-    settings = section(recipe)
-    if settings.dataset is not None:
-        return DATASETS[settings.dataset]
-    assert settings.train_file is not None
-    assert settings.dev_file is not None
-    train, dev = (locate(name, recipe_file) for name in (settings.train_file, settings.dev_file))
-    columns = Columns(settings.text, settings.pair, settings.label, labels=settings.labels or ())
-    return files.dataset(tasks.get(recipe.task), train, dev, columns, settings.metric)
 
 
 def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a study can say: its keys are the recipe's own, a mistake is told at once, and data stays apart."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,14 @@ import pytest
 import tomli_w
 from conftest import recipe_file, recipe_values
 
+from pipeline import tasks
+from pipeline.data import files
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, RecipeError
 from pipeline.fronts import spec
 from pipeline.fronts.spec import Judge, Study
 from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
 from pipeline.study import judging, space
 from pipeline.study.space import Base
 
@@ -246,9 +250,63 @@ def test_a_file_of_too_few_rows_judges_nothing(base: Base, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("learnt", [{"distil.dataset": "sst2"}, {"distil.texts": ["sst2"]}])
-def test_a_trial_does_not_learn_from_the_rows_that_judge_it(learnt: dict[str, Any], base: Base, tmp_path: Path) -> None:
+def test_a_trial_does_not_learn_from_the_rows_that_judge_it(learnt: dict[str, Any], tmp_path: Path) -> None:
+    recipe_file(tmp_path, distil={"dataset": "rte", "losses": {"hidden": 1.0}, "steps": 4})
+    base = space.base(spec.read(study_file(tmp_path)), tmp_path / "study.toml")
     by = judging.JudgedBy(judging._sampled(DATASETS["sst2"], 10, "train"), (), 32)
     path = tmp_path / "study.toml"
-    judging.refuse_learnt(by, base.recipe, path)
+    judging.refuse_learnt(by, base.recipe, path, base.file)
     with pytest.raises(RecipeError, match="learns from sst2's training rows"):
-        judging.refuse_learnt(by, space.candidate(base, learnt, "one").recipe, path)
+        judging.refuse_learnt(by, space.candidate(base, learnt, "one").recipe, path, base.file)
+
+
+def _classes(held_out: int | None, tmp_path: Path, **more: Any) -> Recipe:
+    distil = {"train_file": "train.csv", "dev_file": "dev.csv", "losses": {"hidden": 1.0}, "steps": 4, **more}
+    if held_out:
+        distil["held_out"] = held_out
+    file = recipe_file(tmp_path, task="classification", distil=distil, verify={"datasets": ["none"]})
+    return loading.read_recipe(str(file))[0]
+
+
+def test_rows_that_nothing_learns_from_judge_trials(tmp_path: Path) -> None:
+    for name, count in (("train.csv", 60), ("dev.csv", 6)):
+        rows = (f"text {number} of {name},{'good' if number % 2 else 'bad'}\n" for number in range(count))
+        (tmp_path / name).write_text("text,label\n" + "".join(rows))
+    study, file = tmp_path / "study.toml", tmp_path / "tiny.toml"
+    with pytest.raises(RecipeError, match="Set held_out"):
+        judging.choose(Judge.model_validate({"dataset": "sentiment"}), _classes(None, tmp_path), study, file)
+    held = _classes(20, tmp_path)
+    by = judging.choose(Judge(), held, study, file)
+    assert by.dataset.split == "held_out"
+    judged = {row.first for row in by.dataset.load()}
+    assert held.distil
+    rows = files.learned(held.distil, tasks.get("classification"), file)
+    assert rows
+    learned = {row.first for row in rows.load("train")}
+    assert (len(judged), len(learned)) == (20, 40)
+    assert not judged & learned
+    judging.refuse_learnt(by, _classes(30, tmp_path), study, file)
+    with pytest.raises(RecipeError, match="its held_out is 10"):
+        judging.refuse_learnt(by, _classes(10, tmp_path), study, file)
+
+
+def test_a_teacher_that_learned_the_rows_judges_no_trial_either(tmp_path: Path) -> None:
+    text = "".join(f"text {number},{'good' if number % 2 else 'bad'}\n" for number in range(60))
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text("text,label\n" + text)
+    train = {"train_file": "train.csv", "dev_file": "dev.csv", "steps": 1}
+    values = recipe_values(task="classification", train=train, verify={"datasets": ["none"]})
+    (tmp_path / "teacher.toml").write_text(tomli_w.dumps({**values, "name": "teacher"}))
+    held = _classes(20, tmp_path, teacher="recipe:teacher.toml")
+    with pytest.raises(RecipeError, match="teacher learns from"):
+        judging.choose(Judge(), held, tmp_path / "study.toml", tmp_path / "tiny.toml")
+
+
+def test_more_rows_than_there_are_cannot_be_held_out(tmp_path: Path) -> None:
+    rows = DATASETS["sentiment"]
+    with pytest.raises(InputError, match="5000 training rows are held out, and there are"):
+        replace(rows, held_out=5000).load("train")
+    few, many = (replace(rows, held_out=count) for count in (5, 20))
+    held = {row.first for row in many.load("held_out")}
+    assert {row.first for row in few.load("held_out")} < held
+    assert few.digest("train") != many.digest("train") != rows.digest("train")

@@ -12,8 +12,7 @@ from pipeline.artifact import digest_of
 from pipeline.checkpoint.source import NOTHING, CheckpointsBySource, Source
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.data import corpus, files
-from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, sample
-from pipeline.data.location import locate
+from pipeline.data.datasets import DATASETS, Dataset, Labelled, sample
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.execution import planned
 from pipeline.kinds import KINDS
@@ -104,7 +103,7 @@ def find_data(
     check_named(section, task)
     model = _augmenter(section.augment, unpruned, recipe_file, made) if section.augment else None
     others = tuple(name for name in section.texts or () if _is_dataset(name))
-    return DistilData(text_files(section, recipe_file), others, _dataset(section, task, recipe_file), model)
+    return DistilData(text_files(section, recipe_file), others, files.learned(section, task, recipe_file), model)
 
 
 def text_files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
@@ -125,16 +124,6 @@ def _augmenter(
     if unpruned is None:
         raise RecipeError("distil.augment.model = 'unpruned' needs a recipe, and there is none. Give a folder instead.")
     return unpruned
-
-
-def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset | None:
-    if section.dataset is not None:
-        return DATASETS[section.dataset]
-    if section.train_file is None or section.dev_file is None:
-        return None
-    train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
-    columns = Columns(section.text, section.pair, section.label, labels=section.labels or ())
-    return files.dataset(task, train, dev, columns, section.metric)
 
 
 def check_named(section: DistilSection, task: Task) -> None:
