@@ -28,6 +28,8 @@ LEGEND = (
 )
 _HEAD = ["points lost", "reported", "× base", "state", "choice"]
 _QUALITIES = ("metric", "recall_at_10")
+_TIMES = (2, 3, 4, 6, 8)
+"""Times as fast as the recipe as it is, of which the front says what they cost."""
 
 
 class _Frozen(BaseModel):
@@ -159,7 +161,7 @@ def _choice(one: TrialRecord) -> str:
 def _cells(record: Record, one: TrialRecord) -> list[str]:
     """Return the cells of a trial, or of a recipe beside the trials."""
     measures = [f"{one.measures[name]:.4g}" if name in one.measures else "" for name in record.study.measures]
-    drop = f"{100 * one.drop[0]:.2f} ({100 * one.drop[1]:.2f} to {100 * one.drop[2]:.2f})" if one.drop else ""
+    drop = _loss(one) if one.drop else ""
     reported = ""
     if one.reported:
         # A file may have a metric of 0.
@@ -183,11 +185,29 @@ def _lead(record: Record) -> list[str]:
     for name, (found, bound) in answer.beyond.items():
         said.append(f"{TITLES.get(name, name)} is {found:.3g}, and {bound:.3g} was asked.")
     said += [f"{line[0].upper()}{line[1:]}." for line in answer.sentences]
+    said += _by_speed(record)
     said.append(f"Of {record.asked} artifacts that the trials asked for, {record.asked - record.made} were shared.")
     for name, (mean, most, count) in errors_of_estimates(record.trials).items():
         off = f"{100 * mean:.1f} % on average over {count} files, {100 * most:.1f} % at most"
         said.append(f"Estimates of {TITLES[name]} were off by {off}.")
     return [*said, *record.study.notes]
+
+
+def _by_speed(record: Record) -> list[str]:
+    """Say of some ratios of latency which file that is as fast loses least, in a sentence; none without files."""
+    found = []
+    for times in _TIMES:
+        fast = [one for one in record.trials if one.drop and one.measured and (one.measured.times_base or 0) >= times]
+        if fast:
+            least = min(fast, key=lambda one: one.drop or ())
+            found.append(f"at least {times} × as fast loses {_loss(least)} points (trial {least.number})")
+    return [f"Of the files the best that is {', '.join(found)}."] if found else []
+
+
+def _loss(one: TrialRecord) -> str:
+    assert one.drop
+    loss, low, high = (100 * part for part in one.drop)
+    return f"{loss:.2f} ({low:.2f} to {high:.2f})"
 
 
 def errors_of_estimates(trials: Sequence[TrialRecord]) -> dict[str, tuple[float, float, int]]:
