@@ -39,21 +39,36 @@ def faster(table: Table, row: Row, speeds: Sequence[Speed]) -> str:
     return " / ".join(one or "—" for one in found)
 
 
+def times(table: Table, row: Row, backend: str, speeds: Sequence[Speed]) -> float | None:
+    """Return how many times as fast as the unpruned file a row's file is, or None where that was not measured."""
+    found, _ = _timed(table, row, backend, speeds)
+    return found.wall.value if found else None
+
+
 def _of_backend(table: Table, row: Row, backend: str, speeds: Sequence[Speed]) -> str | None:
+    one, old = _timed(table, row, backend, speeds)
+    if one is None:
+        return "stale" if old else None
+    # Nothing is promised to a student whose encoder is whole.
+    verdict = f", {one.verdict}" if one.promised > _WHOLE else ""
+    return f"{one.wall.value:.2f} of {one.promised:.2f}{verdict}"
+
+
+def _timed(
+    table: Table, row: Row, backend: str, speeds: Sequence[Speed]
+) -> tuple[pruned_speed_record.Row | None, bool]:
+    """Return a row's ratio, or None; and whether files were timed that are others by now."""
     name = Trial(row, row.seeds[0]).name
-    old = None
+    old = False
     for speed in speeds:
         for one in speed.rows:
             if (one.recipe, one.backend, one.seq_len) == (name, backend, LENGTH):
                 target = Target(backend, one.scheme)
-                if not all(_same_file(table, which, target, speed) for which in (name, speed.unpruned)):
-                    # Another run may have timed the files that count.
-                    old = "stale"
-                    continue
-                # Nothing is promised to a student whose encoder is whole.
-                verdict = f", {one.verdict}" if one.promised > _WHOLE else ""
-                return f"{one.wall.value:.2f} of {one.promised:.2f}{verdict}"
-    return old
+                if all(_same_file(table, which, target, speed) for which in (name, speed.unpruned)):
+                    return one, False
+                # Another run may have timed the files that count.
+                old = True
+    return None, old
 
 
 def _same_file(table: Table, name: str, target: Target, speed: Speed) -> bool:

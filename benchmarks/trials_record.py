@@ -104,18 +104,19 @@ def resample(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> NDArray[n
     Source: Efron and Tibshirani 1993, chapter 13.
     """
     row = scoring.METRICS[labels.metric]
-    resamples = row.parts(kind, labels, outputs)[_draws(len(labels.gold))]
+    resamples = row.parts(kind, labels, outputs)[draws(len(labels.gold))]
     found: NDArray[np.float64] = row.value(resamples).astype(np.float64)
     return found
 
 
 def resampled_means(each: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean over examples, `(examples,)`, in each of the same 1,000 resamples."""
-    found: NDArray[np.float64] = each[_draws(len(each))].mean(1)
+    found: NDArray[np.float64] = each[draws(len(each))].mean(1)
     return found
 
 
-def _draws(examples: int) -> NDArray[np.int64]:
+def draws(examples: int) -> NDArray[np.int64]:
+    """Return the rows of each resample, `(1000, examples)`, the same whenever there are as many examples."""
     return np.random.default_rng(0).integers(0, examples, (RESAMPLES, examples))
 
 

@@ -69,9 +69,12 @@ def lost(
 
     Source: Koehn 2004 for two systems on one test set; the mean over seeds is taken within each resample.
     """
-    pairs = [(theirs, mine) for mine, theirs in _paired(records, against, single, pick) if _same_data(mine, theirs)]
-    if not pairs:
-        return None
+    pairs = [(theirs, mine) for mine, theirs in _paired(records, against, single, pick) if same_data(mine, theirs)]
+    return difference(pairs) if pairs else None
+
+
+def difference(pairs: Sequence[tuple[Metric, Metric]]) -> Figure:
+    """Return by how much the first of each pair is above the second, over all pairs."""
     return _figure([a.value - b.value for a, b in pairs], [a.resampled() - b.resampled() for a, b in pairs])
 
 
@@ -84,7 +87,8 @@ def _paired(
     return [(mine, theirs) for mine, theirs in pairs if mine and theirs]
 
 
-def _same_data(mine: Metric, theirs: Metric) -> bool:
+def same_data(mine: Metric, theirs: Metric) -> bool:
+    """Return whether two metrics are over the same rows, so that their resamples are paired."""
     return (mine.data_sha256, mine.metric, mine.rows) == (theirs.data_sha256, theirs.metric, theirs.rows)
 
 

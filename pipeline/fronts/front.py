@@ -28,7 +28,7 @@ LEGEND = (
 )
 _HEAD = ["points lost", "reported", "× base", "state", "choice"]
 _QUALITIES = ("metric", "recall_at_10")
-_TIMES = (2, 3, 4, 6, 8)
+TIMES = (2, 3, 4, 6, 8)
 """Times as fast as the recipe as it is, of which the front says what they cost."""
 
 
@@ -196,7 +196,7 @@ def _lead(record: Record) -> list[str]:
 def _by_speed(record: Record) -> list[str]:
     """Say of some ratios of latency which file that is as fast loses least, in a sentence; none without files."""
     found = []
-    for times in _TIMES:
+    for times in TIMES:
         fast = [one for one in record.trials if one.drop and one.measured and (one.measured.times_base or 0) >= times]
         if fast:
             least = min(fast, key=lambda one: one.drop or ())

@@ -98,11 +98,20 @@ def beside(bench: Bench) -> list[TrialRecord]:
     return found
 
 
+def report(bench: Bench, one: TrialRecord) -> Artifact | None:
+    """Return the judgement of a trial's student on the data that the recipe reports on; None if it reports on none."""
+    found, judged = bench.candidate(one.number, one.choice, trained=one.trained)
+    return _report(bench, found, judged)
+
+
 def base_report(bench: Bench) -> Artifact | None:
     """Return the judgement of the recipe as it is on the data that it reports on; None if it reports on none."""
     target = Target(*bench.baseline.record.target.split("-", 1))
     found = named(graphs.uncompressed(bench.base, target), f"{bench.name}/base")
-    judged = graphs.judged(found, bench.by, bench.store, length=bench.study.judge.length)
+    return _report(bench, found, graphs.judged(found, bench.by, bench.store, length=bench.study.judge.length))
+
+
+def _report(bench: Bench, found: Candidate, judged: graphs.Judged) -> Artifact | None:
     node = _report_node(bench, found, judged)
     if node is None:
         return None

@@ -361,7 +361,7 @@ def drop(metric: str, before: Artifact, after: Artifact) -> tuple[float, float, 
     Source: Efron and Tibshirani 1993, chapter 13: percentile interval of a paired bootstrap over rows.
     """
     row = scoring.METRICS[metric]
-    first, second = (_parts(one) for one in (before, after))
+    first, second = (parts(one) for one in (before, after))
     draw, drops = np.random.default_rng(0), []
     for _ in range(_RESAMPLES // 100):
         chosen = draw.integers(0, len(first), (100, len(first)))
@@ -370,7 +370,8 @@ def drop(metric: str, before: Artifact, after: Artifact) -> tuple[float, float, 
     return float(row.value(first) - row.value(second)), float(low), float(high)
 
 
-def _parts(judged: Artifact) -> NDArray[np.floating]:
+def parts(judged: Artifact) -> NDArray[np.floating]:
+    """Return what a judgement's metric is computed from, `(rows, k)`."""
     return np.asarray(np.load(judged.path / PARTS, allow_pickle=False))
 
 
