@@ -186,6 +186,16 @@ def test_the_learning_rate_rises_and_falls_in_lines(toy):
     assert rates == pytest.approx([2e-3 * (n / 10 if n <= 10 else (20 - n) / 10) for n in range(1, 21)])
 
 
+@pytest.mark.parametrize(("precision", "times", "said"), [("bf16", 1.9, True), ("bf16", 0.3, False), ("no", 1.9, False)])
+def test_a_run_says_where_bf16_costs_time(precision, times, said, toy, monkeypatch):
+    # How fast a processor is by either is its own affair.
+    assert loop.bf16_slowdown() > 0
+    monkeypatch.setattr(loop, "bf16_slowdown", lambda: times)
+    told: list[str] = []
+    stage.fine_tune(toy(steps=3, precision=precision), lambda what, _: told.append(what))
+    assert (" take 1.9 times as long as in fp32 here: take train.precision out" in told[-1]) == said
+
+
 def test_biases_and_norms_do_not_decay(toy):
     found, _ = model.load_for_task(toy())
     matrices, vectors = model.decay_groups(found, 0.01)

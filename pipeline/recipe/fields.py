@@ -83,8 +83,8 @@ class Updates(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the order of rows, of dropout, and of new weights."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Precision of matrix products; weights and losses stay fp32. `bf16` is fast on a CPU that has it, and `fp16` needs
-    a GPU."""
+    """Precision of matrix products; weights and losses stay fp32. `bf16` is fast on most CPUs that have it, and a run
+    says where it is not; `fp16` needs a GPU."""
     checkpoint_minutes: Positive = 5.0
     """Minutes between two checkpoints; a stopped run continues from the last one."""
 

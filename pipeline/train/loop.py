@@ -40,6 +40,8 @@ _MAX_GRADIENT_NORM = 1.0
 _CURVE_POINTS = 200
 """Points of the loss curve, at most."""
 _TELL_EVERY_S = 0.5
+_SLOWER = 1.1
+"""How many times as long a product has to take in bf16 before a run says so: less than that is noise."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,26 @@ def _attention(accelerator: Accelerator) -> contextlib.AbstractContextManager[No
     return sdpa_kernel(SDPBackend.MATH) if slow else contextlib.nullcontext()
 
 
+def bf16_slowdown() -> float:
+    """Return how many times as long a matrix product takes in bf16 as in single precision on this processor.
+
+    Instructions for bf16 need not be faster: an Intel Xeon with AVX512-BF16 and without AMX multiplies at 80 GFLOP/s in
+    bf16 and at 150 in single precision (LOG.md).
+    """
+
+    def seconds(dtype: torch.dtype) -> float:
+        rows, weight = torch.ones(512, 384, dtype=dtype), torch.ones(1536, 384, dtype=dtype)
+        took = []
+        for _ in range(6):
+            began = time.perf_counter()
+            torch.nn.functional.linear(rows, weight)
+            took.append(time.perf_counter() - began)
+        # The first one chooses a kernel.
+        return min(took[1:])
+
+    return seconds(torch.bfloat16) / seconds(torch.float32)
+
+
 def run(
     objective: Objective, plan: RunPlan, accelerator: Accelerator, tell: Tell, zeros: FixedZeros | None = None
 ) -> FinishedRun:
@@ -153,6 +175,17 @@ class _Run:
         self.tell = tell
         self.state = self._prepare()
         self.history = RunHistory()
+        self._advice = self._advice_on_precision()
+
+    def _advice_on_precision(self) -> str:
+        """Return what each line of progress says besides, where the precision costs time instead of saving it."""
+        if self.accelerator.device.type != "cpu" or self.accelerator.mixed_precision != "bf16":
+            return ""
+        times = bf16_slowdown()
+        if times < _SLOWER:
+            return ""
+        key = self.plan.precision_key or f"{self.plan.section}.precision"
+        return f" (products in bf16 take {times:.1f} times as long as in fp32 here: take {key} out)"
 
     def _prepare(self) -> checkpoints.TrainingState:
         from transformers import get_linear_schedule_with_warmup
@@ -319,7 +352,7 @@ class _Run:
         metric = f"dev metric {self.history.dev[-1]['value']:.4f}, " if self.history.dev else ""
         left = round((self.total - step) / rate)
         progress = f"step {step} of {self.total}, {loss}{metric}{rate:.1f} steps/s, {left // 60}:{left % 60:02d} left"
-        self.tell(progress, step / self.total)
+        self.tell(progress + self._advice, step / self.total)
 
     def _save_if_due(self, step: int) -> None:
         """Write a checkpoint when the clock of any process says so."""
