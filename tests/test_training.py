@@ -186,7 +186,9 @@ def test_the_learning_rate_rises_and_falls_in_lines(toy):
     assert rates == pytest.approx([2e-3 * (n / 10 if n <= 10 else (20 - n) / 10) for n in range(1, 21)])
 
 
-@pytest.mark.parametrize(("precision", "times", "said"), [("bf16", 1.9, True), ("bf16", 0.3, False), ("no", 1.9, False)])
+@pytest.mark.parametrize(
+    ("precision", "times", "said"), [("bf16", 1.9, True), ("bf16", 0.3, False), ("no", 1.9, False)]
+)
 def test_a_run_says_where_bf16_costs_time(precision, times, said, toy, monkeypatch):
     # How fast a processor is by either is its own affair.
     assert loop.bf16_slowdown() > 0

@@ -161,7 +161,8 @@ def _training_rows(judge: Judge, recipe: Recipe, study_file: Path, recipe_file: 
     own = next((one for section in sections if (one := files.learned(section, task, recipe_file))), None)
     name = judge.dataset or next((name for name in usable if DATASETS[name].absent("train") is None), None)
     if judge.dataset is None and own is not None:
-        found = own
+        # Of a user's two files these are rows of the first, and the dataset goes by the name of the second.
+        found = own if own.name in DATASETS else replace(own, name="train_file")
     elif name is None or name not in DATASETS:
         known = "; ".join(f"{one} ({DATASETS[one].absent('train') or 'at hand'})" for one in usable) or "none"
         raise RecipeError(

@@ -176,3 +176,31 @@ def test_a_study_takes_no_question(tmp_path: Path) -> None:
     index = run_command_here("search", "index/notes", cwd=tmp_path)
     assert index.rc == 2
     assert "lacks a question" in index.stderr
+
+
+@pytest.mark.full
+def test_a_csv_of_one_s_own_is_enough(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    for name, count in (("train.csv", 84), ("dev.csv", 40)):
+        rows = (f"a {'fine' if number % 2 else 'dull'} film {number},{number % 2}\n" for number in range(count))
+        (tmp_path / name).write_text("text,label\n" + "".join(rows))
+    rows = {"train_file": "train.csv", "dev_file": "dev.csv", "held_out": 24, "steps": 4, "max_length": 16}
+    recipe_file(
+        tmp_path,
+        task="classification",
+        student={"source": str(tiny_student("bert", "embedding"))},
+        train=rows,
+        distil=rows | {"losses": {"soft_targets": 1.0}},
+        convert={"sequence_lengths": [16]},
+        targets={"executorch": {"schemes": ["fp32"]}},
+        verify={"datasets": ["none"]},
+    )
+    trials = {"compressed": 2, "trained": 1, "files": 1}
+    more = {"judge": {"length": 16}, "space": {"factorise.embedding": ["none", 8]}, "trials": trials}
+    path = study_file(tmp_path, objectives=["metric", "size_mb"], **more)
+    outcome = run_command_here("search", path, "--json", cwd=tmp_path)
+    assert outcome.rc == 0, outcome.stdout + outcome.stderr
+    found = record_of(outcome)
+    assert found.judged_on == "24 rows of train_file"
+    (best,) = [one for one in found.trials if one.step == "files"]
+    assert best.trained
+    assert best.drop is not None
