@@ -181,9 +181,15 @@ def test_a_study_takes_no_question(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_csv_of_one_s_own_is_enough(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
     for name, count in (("train.csv", 84), ("dev.csv", 40)):
-        rows = (f"a {'fine' if number % 2 else 'dull'} film {number},{number % 2}\n" for number in range(count))
-        (tmp_path / name).write_text("text,label\n" + "".join(rows))
-    rows = {"train_file": "train.csv", "dev_file": "dev.csv", "held_out": 24, "steps": 4, "max_length": 16}
+        lines = (f"a {'fine' if number % 2 else 'dull'} film {number},{number % 2}\n" for number in range(count))
+        (tmp_path / name).write_text("text,label\n" + "".join(lines))
+    rows: dict[str, Any] = {
+        "train_file": "train.csv",
+        "dev_file": "dev.csv",
+        "held_out": 24,
+        "steps": 4,
+        "max_length": 16,
+    }
     recipe_file(
         tmp_path,
         task="classification",

@@ -270,8 +270,8 @@ def _classes(held_out: int | None, tmp_path: Path, **more: Any) -> Recipe:
 
 def test_rows_that_nothing_learns_from_judge_trials(tmp_path: Path) -> None:
     for name, count in (("train.csv", 60), ("dev.csv", 6)):
-        rows = (f"text {number} of {name},{'good' if number % 2 else 'bad'}\n" for number in range(count))
-        (tmp_path / name).write_text("text,label\n" + "".join(rows))
+        lines = (f"text {number} of {name},{'good' if number % 2 else 'bad'}\n" for number in range(count))
+        (tmp_path / name).write_text("text,label\n" + "".join(lines))
     study, file = tmp_path / "study.toml", tmp_path / "tiny.toml"
     with pytest.raises(RecipeError, match="Set held_out"):
         judging.choose(Judge.model_validate({"dataset": "sentiment"}), _classes(None, tmp_path), study, file)
