@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     # They import SciPy.
     from pipeline.fronts.recommending import Recommendation
     from pipeline.fronts.record import Record
-    from pipeline.study.run import Plan
+    from pipeline.study.estimate import Plan
 
 _GIVEN_BACK_CHARACTERS = 10_000
 """The caller has the text anyway; offsets of entities and answers are into the text that was given."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.execution.executor import Executor
     from pipeline.fronts.recommending import Recommendation
     from pipeline.fronts.record import Record, TrialRecord
-    from pipeline.study.run import Plan
+    from pipeline.study.estimate import Plan
 
 
 def study(
@@ -39,14 +39,14 @@ def study(
     """
     from pipeline.execution.local import slots
     from pipeline.fronts import spec as specs
-    from pipeline.study import run
+    from pipeline.study import estimate, run
     from pipeline.study.bench import Request
 
     read = specs.read(spec)
     parallel = parallel or (slots() if cluster is None else _cores(cluster))
     request = Request(read, spec, build, parallel, partial(_executor, cluster))
     if dry:
-        found = run.plan(request)
+        found = estimate.plan(request)
         documents.show(as_json, documents.study_plan_document(found), partial(_print_plan, found))
         return
     with Progress(quiet=as_json) as progress:

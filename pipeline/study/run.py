@@ -20,15 +20,12 @@ from pipeline.devices import host
 from pipeline.errors import ArtifactError, PipelineError, RecipeError
 from pipeline.execution.executor import Progress
 from pipeline.execution.node import Graph, Node
-from pipeline.execution.pace import Pace
-from pipeline.execution.store import Store
 from pipeline.fronts import answering, page, recipes, record, selection
 from pipeline.fronts.record import Record, TrialRecord
 from pipeline.fronts.spec import LEFT_OUT, TARGET
 from pipeline.study import baseline, finalists, graphs, judging, space
 from pipeline.study.bench import Bench, Request, was_made
-from pipeline.study.graphs import named
-from pipeline.study.proposing import Proposer, load_optuna
+from pipeline.study.proposing import Proposer
 from pipeline.study.space import Candidate, Choice
 
 if TYPE_CHECKING:
@@ -38,62 +35,6 @@ _SHARES = {"compressed": 0.6, "trained": 0.9, "files": 1.0}
 """Shares of the study's time by whose end a step begins no other trial."""
 _MISSES = 200
 """Proposals in a row that were tried before, after which a space counts as gone through."""
-_SAMPLED = 8
-"""Trials that a plan looks at."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a study would do."""
-
-    choices: int | None
-    """Different choices of its space; None if there is no end of them."""
-    trials: int
-    hours: float
-    """Estimated hours of the compressed trials, by a sample of them; training and files come on top."""
-    sampled: int
-    asked: int
-    """Artifacts that the sample asks for."""
-    shared: int
-    """Those that another trial of the sample has too, or that are there."""
-
-
-def plan(request: Request) -> Plan:
-    """Estimate a study's compressed trials by a random sample of them. Nothing is written.
-
-    Raises:
-        PipelineError: the study, its recipe or its data cannot work.
-    """
-    optuna = load_optuna()
-    study, store, pace = request.study, Store(request.build), Pace()
-    base = space.base(study, request.file)
-    by = judging.choose(study.judge, base.recipe, request.file, base.file)
-    baseline.check_timing(study, baseline.targets(study, base))
-    choices = space.size(study)
-    trials = min(study.trials.compressed, choices or study.trials.compressed)
-    sampled = min(_SAMPLED, trials)
-    sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
-    graph, asked = Graph(study.name), 0
-    for number in range(sampled):
-        choice = space.suggest(study, sampler.ask())
-        try:
-            found = space.untrained(space.candidate(base, choice, "trial"))
-            judged = graphs.judged(named(found, f"plan/{number}"), by, store, length=study.judge.length)
-        except PipelineError:
-            continue
-        own = Graph(study.name)
-        own.include(judged.judgement)
-        asked += len(own.nodes)
-        graph.include(judged.judgement)
-    absent = [node for node in graph.nodes.values() if not _there(node, store)]
-    seconds = sum(pace.seconds(node) for node in absent) * trials / max(sampled, 1)
-    hours = seconds / 3600 / max(1, request.parallel)
-    return Plan(choices, trials, hours, sampled, asked, asked - len(absent))
-
-
-def _there(node: Node, store: Store) -> bool:
-    """Return whether an artifact exists that needs no other one; the keys of others are not known yet."""
-    return not list(node.parents) and store.lookup(node.spec({})) is not None
 
 
 def run(request: Request, progress: Progress) -> Record:
@@ -190,10 +131,10 @@ class _Run:
     def go(self) -> Record:
         """Go through all steps, and write the record."""
         finished = self._compressed()
-        pool = self._ranked(self._came_to("compressed"))
+        pool = self._ranked(self._came_to("compressed"), trained=False)
         if self._trains(pool):
             finished &= self._each("trained", pool, self._study.trials.trained)
-            pool = self._ranked(self._came_to("compressed"))
+        pool = self._ranked(self._came_to("compressed"))
         # Those that were trained come first, and the best of the others fill the number up.
         pool.sort(key=lambda one: not one.trained)
         finished &= self._each("files", pool, self._study.trials.files)
@@ -323,9 +264,12 @@ class _Run:
         depth = record.STEPS.index(step)
         return [one for one in self._done() if record.STEPS.index(one.step) >= depth]
 
-    def _ranked(self, pool: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Return trials, the most deserving first."""
-        return selection.best(pool, self._study.objectives, self._bench.bounds, len(pool))
+    def _ranked(self, pool: Sequence[TrialRecord], *, trained: bool = True) -> list[TrialRecord]:
+        """Return trials, the most deserving first: as they are, or as those that training would still better."""
+        bounds = self._bench.bounds
+        if not trained:
+            bounds = selection.before_training(bounds, self._bench.baseline.measures)
+        return selection.best(pool, self._study.objectives, bounds, len(pool))
 
     def _trains(self, pool: Sequence[TrialRecord]) -> bool:
         """Return whether any trial is to be trained, and the recipe has more for one of them than compression."""

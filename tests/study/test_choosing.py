@@ -26,6 +26,15 @@ def bounds(**budget: float) -> dict[str, tuple[float, bool]]:
     return selection.bounds(study(budget=budget).budget, 0.9)
 
 
+def test_before_training_a_student_may_lose_what_training_wins_back() -> None:
+    asked = bounds(size_mb=12.5, metric_drop=0.02)
+    loose = selection.before_training(asked, {"metric": 0.9, "size_mb": 20.0})
+    assert loose["size_mb"] == asked["size_mb"]
+    assert loose["metric"][0] == pytest.approx(0.8)
+    # A bound above the recipe as it is stays where it is.
+    assert selection.before_training({"metric": (0.95, True)}, {"metric": 0.9}) == {"metric": (0.95, True)}
+
+
 def test_the_front_is_whom_nobody_beats() -> None:
     assert [one.number for one in selection.front(TRIALS, ("metric", "size_mb"))] == [0, 1, 3, 4]
     assert [one.number for one in selection.front(TRIALS, ("metric",))] == [0]
