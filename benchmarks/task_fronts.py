@@ -21,7 +21,7 @@ from pipeline.data.datasets import DATASETS
 from pipeline.fronts import page, recipes
 from pipeline.fronts import record as studied
 from pipeline.fronts import spec as specs
-from pipeline.fronts.front import TIMES
+from pipeline.fronts.front import TIMES, by_speed
 from pipeline.fronts.record import TrialRecord
 from pipeline.metrics import scoring
 from pipeline.study import finalists, judging, run, space
@@ -148,13 +148,10 @@ def _study(name: str) -> Iterator[str]:
     )
     yield from ("", "| at least | trial | × | MB | loss on judged rows | dev | loss on dev | file |")
     yield "|--:|---|--:|--:|--:|--:|--:|---|"
+    best = by_speed(found)
     for times in TIMES:
-        fast = [one for one in files if one.drop and _times(one) >= times]
-        if not fast:
-            yield f"| {times} × | none | | | | | | |"
-            continue
-        best = min(fast, key=lambda one: one.drop or ())
-        yield f"| {times} × | {' | '.join(_cells(name, best, reported, base))} |"
+        cells = " | ".join(_cells(name, best[times], reported, base)) if times in best else "none | | | | | |"
+        yield f"| {times} × | {cells} |"
     yield from _against_compression(name, files, reported)
 
 

@@ -729,6 +729,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "unknown data": ("embedding", {"dataset": "sst3"}, "'sst3' does not exist; there are: graded_pairs"),
     "no data": ("embedding", {"texts": None}, "distil has no data"),
+    "texts whole": (
+        "embedding",
+        {"held_out": 5},
+        "distil.held_out is for labelled rows, and distil.texts are learned whole",
+    ),
 }
 
 

@@ -1,7 +1,6 @@
 """The page of tasks' fronts is made of its records, and each recipe that it links is one."""
 
 from benchmarks import task_fronts
-
 from pipeline.fronts import page
 from pipeline.planning.branches import branch_for
 from pipeline.recipe import loading

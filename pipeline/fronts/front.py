@@ -193,15 +193,23 @@ def _lead(record: Record) -> list[str]:
     return [*said, *record.study.notes]
 
 
-def _by_speed(record: Record) -> list[str]:
-    """Say of some ratios of latency which file that is as fast loses least, in a sentence; none without files."""
-    found = []
+def by_speed(record: Record) -> dict[int, TrialRecord]:
+    """Return for each of `TIMES` the file that is as fast, or faster, and loses least; none where no file is."""
+    files = [one for one in record.trials if one.step == "files" and one.drop and one.measured]
+    found = {}
     for times in TIMES:
-        fast = [one for one in record.trials if one.drop and one.measured and (one.measured.times_base or 0) >= times]
+        fast = [one for one in files if one.measured and (one.measured.times_base or 0.0) >= times]
         if fast:
-            least = min(fast, key=lambda one: one.drop or ())
-            found.append(f"at least {times} × as fast loses {_loss(least)} points (trial {least.number})")
-    return [f"Of the files the best that is {', '.join(found)}."] if found else []
+            found[times] = min(fast, key=lambda one: one.drop or ())
+    return found
+
+
+def _by_speed(record: Record) -> list[str]:
+    said = [
+        f"at least {times} × as fast loses {_loss(one)} points (trial {one.number})"
+        for times, one in by_speed(record).items()
+    ]
+    return [f"Of the files the best that is {', '.join(said)}."] if said else []
 
 
 def _loss(one: TrialRecord) -> str:

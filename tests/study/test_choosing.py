@@ -313,3 +313,15 @@ def test_a_damaged_record_among_others_is_left_out_and_said(tmp_path: Path) -> N
     assert said == [f"left out: {place / records.RECORD} is no record of a study: 1 validation error for Record."]
     with pytest.raises(ArtifactError, match="is no record of a study"):
         records.known(tmp_path, (place,), said.append)
+
+
+def test_a_front_says_what_each_speed_costs() -> None:
+    def file(number: int, times: float, loss: float) -> TrialRecord:
+        measured = Measured(size_mb=9.0, latency_ms=1.0, times_base=times)
+        return trial(number, 0.9 - loss, 9.0, step="files", measured=measured, drop=(loss, 0.0, 2 * loss))
+
+    answer = Answer(trial=1, fits=True, beyond={}, sentences=[])
+    found = record([file(0, 2.1, 0.001), file(1, 4.4, 0.005), file(2, 4.1, 0.02), trial(3, 0.9, 5.0)], answer)
+    assert {times: one.number for times, one in front.by_speed(found).items()} == {2: 0, 3: 1, 4: 1}
+    lead = front.of(found, Path(), Path()).lead
+    assert any("at least 4 × as fast loses 0.50 (0.00 to 1.00) points (trial 1)" in line for line in lead)

@@ -146,6 +146,8 @@ def check_named(section: DistilSection, task: Task) -> None:
     if section.dataset is not None and section.dataset not in DATASETS:
         raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(DATASETS)}.")
     refuse_columns(section, "distil")
+    if section.held_out and section.texts is not None:
+        raise RecipeError("distil.held_out is for labelled rows, and distil.texts are learned whole. Leave one out.")
     suffixes = files.ENDINGS[task.output_kind]
     wrong = [key for key in named if Path(str(given[key])).suffix.lower() not in suffixes]
     if wrong:
