@@ -105,7 +105,7 @@ def _metric(judged: Artifact) -> Metric:
         data_sha256=str(DATASETS[found["dataset"]].digest()),
         metric=found["metric_name"],
         rows=found["rows"],
-        chance=0.0,
+        chance=None,
         value=found["metric"],
         resamples=trials_record.packed(row.value(parts[trials_record.draws(len(parts))]).astype(np.float64)),
     )

@@ -34,7 +34,8 @@ class Metric(Strict):
     """Digest of the dev split."""
     metric: str
     rows: int
-    chance: float
+    chance: float | None
+    """The metric of a guess; None where it was not computed."""
     value: float
     resamples: str
     """The metric of each resample: float32, little endian, base64."""

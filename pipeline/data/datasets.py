@@ -155,8 +155,8 @@ class Dataset:
     def _parted(self, rows: list[Labelled], split: Split) -> list[Labelled]:
         """Return the training rows that are held out, or those that are not, in the file's order.
 
-        Of two numbers the rows of the smaller one are among those of the larger one, so that a student and its teacher
-        may hold out different numbers.
+        The rows that a smaller number holds out are among those of a larger one, so that a student and its teacher may
+        hold out different numbers.
         """
         if self.held_out >= len(rows):
             raise InputError(

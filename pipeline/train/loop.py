@@ -119,8 +119,11 @@ def _attention(accelerator: Accelerator) -> contextlib.AbstractContextManager[No
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    slow = accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16"
-    return sdpa_kernel(SDPBackend.MATH) if slow else contextlib.nullcontext()
+    return sdpa_kernel(SDPBackend.MATH) if _bf16_on_cpu(accelerator) else contextlib.nullcontext()
+
+
+def _bf16_on_cpu(accelerator: Accelerator) -> bool:
+    return bool(accelerator.device.type == "cpu" and accelerator.mixed_precision == "bf16")
 
 
 def bf16_slowdown() -> float:
@@ -179,7 +182,7 @@ class _Run:
 
     def _advice_on_precision(self) -> str:
         """Return what each line of progress says besides, where the precision costs time instead of saving it."""
-        if self.accelerator.device.type != "cpu" or self.accelerator.mixed_precision != "bf16":
+        if not _bf16_on_cpu(self.accelerator):
             return ""
         times = bf16_slowdown()
         if times < _SLOWER:
