@@ -729,10 +729,10 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "unknown data": ("embedding", {"dataset": "sst3"}, "'sst3' does not exist; there are: graded_pairs"),
     "no data": ("embedding", {"texts": None}, "distil has no data"),
-    "texts whole": (
+    "rows of no dataset": (
         "embedding",
         {"held_out": 5},
-        "distil.held_out is for labelled rows, and distil.texts are learned whole",
+        "distil.held_out counts training rows of a dataset, and none is named beside distil.texts",
     ),
 }
 

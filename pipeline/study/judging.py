@@ -207,12 +207,16 @@ def _held_out(found: Dataset, recipe: Recipe, study_file: Path, recipe_file: Pat
         for section in (own.train, own.distil):
             if section is None:
                 continue
-            texts = section.texts if isinstance(section, DistilSection) else None
-            rows = None if texts else files.learned(section, tasks.get(own.task), one.file)
+            rows = files.learned(section, tasks.get(own.task), one.file)
             same = rows is not None and (
                 rows.name == found.name if content is None else replace(rows, held_out=0).digest("train") == content
             )
-            if same or found.name in (texts or ()) or (rows is not None and section.train_file):
+            if isinstance(section, DistilSection) and section.texts:
+                # Beside texts a dataset gives the rows that are left out of them.
+                learns, same = found.name in section.texts, same and bool(section.held_out)
+            else:
+                learns = same or (rows is not None and section.train_file is not None)
+            if learns:
                 held.append(section.held_out or 0 if same else 0)
                 if not held[-1]:
                     raise RecipeError(

@@ -9,6 +9,7 @@ import tomli_w
 from conftest import recipe_file, recipe_values
 
 from pipeline import tasks
+from pipeline.compress.distil import dataset as distil_data
 from pipeline.data import files
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, RecipeError
@@ -288,6 +289,42 @@ def test_rows_that_nothing_learns_from_judge_trials(tmp_path: Path) -> None:
     judging.refuse_learnt(by, _classes(30, tmp_path), study, file)
     with pytest.raises(RecipeError, match="its held_out is 10"):
         judging.refuse_learnt(by, _classes(10, tmp_path), study, file)
+
+
+def test_texts_without_those_of_the_rows_that_are_held_out_judge_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data" / "stsb"
+    folder.mkdir(parents=True)
+    for split in ("train", "dev"):
+        (folder / f"{split}.csv").write_text(
+            "".join(f"a {split} cat {one},a dog {one},{one % 5}\n" for one in range(60))
+        )
+    monkeypatch.setenv("POCKETBERT_DATA", str(tmp_path / "data"))
+    (tmp_path / "more.txt").write_text("a bird\na dog 1\n")
+
+    def learns(**more: Any) -> Recipe:
+        distil = {"texts": ["stsb", "more.txt"], "losses": {"similarity": 1.0}, "steps": 4, **more}
+        return loading.read_recipe(str(recipe_file(tmp_path, task="embedding", distil=distil)))[0]
+
+    study, file = tmp_path / "study.toml", tmp_path / "tiny.toml"
+    for one in (learns(), learns(dataset="stsb"), learns(dataset="graded_pairs", held_out=20)):
+        with pytest.raises(RecipeError, match="Set held_out"):
+            judging.choose(Judge.model_validate({"dataset": "stsb"}), one, study, file)
+    held, whole = learns(dataset="stsb", held_out=20), learns(dataset="stsb")
+    by = judging.choose(Judge(), held, study, file)
+    judged = {text for row in by.dataset.load() for text in (row.first, row.second)}
+    assert held.distil
+    assert whole.distil
+    task = tasks.get("embedding")
+    found = distil_data.find_data(held.distil, task, None, file)
+    learned = {row.first for row in distil_data.training_texts(held.distil, task, found)}
+    every = {row.first for row in distil_data.training_texts(held.distil, task, replace(found, dataset=None))}
+    assert by.dataset.split == "held_out"
+    assert learned == every - judged
+    assert len(every) == 121
+    assert len(judged) == 40
+    assert found.params != distil_data.find_data(whole.distil, task, None, file).params
 
 
 def test_a_teacher_that_learned_the_rows_judges_no_trial_either(tmp_path: Path) -> None:

@@ -146,8 +146,11 @@ def check_named(section: DistilSection, task: Task) -> None:
     if section.dataset is not None and section.dataset not in DATASETS:
         raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(DATASETS)}.")
     refuse_columns(section, "distil")
-    if section.held_out and section.texts is not None:
-        raise RecipeError("distil.held_out is for labelled rows, and distil.texts are learned whole. Leave one out.")
+    if section.held_out and section.dataset is None and not named:
+        raise RecipeError(
+            "distil.held_out counts training rows of a dataset, and none is named beside distil.texts. Name it: with "
+            'dataset = "stsb" the texts of its rows that are held out are left out of distil.texts.'
+        )
     suffixes = files.ENDINGS[task.output_kind]
     wrong = [key for key in named if Path(str(given[key])).suffix.lower() not in suffixes]
     if wrong:
@@ -290,8 +293,11 @@ def training_texts(section: DistilSection, task: Task, data: DistilData) -> list
         rows = data.dataset.load("train")
         if task.output_kind == "embedding" or section.head == "masked_lm":
             rows = [Labelled(text, None) for text in _singles(rows)]
-    if data.judged:
-        rows = [row for row in rows if data.judged.isdisjoint((row.first, row.second))]
+    judged = data.judged
+    if data.has_texts and data.dataset is not None and data.dataset.held_out:
+        judged |= {*_singles(data.dataset.load("held_out"))}
+    if judged:
+        rows = [row for row in rows if judged.isdisjoint((row.first, row.second))]
     return sample(rows, section.max_rows, seed=section.seed)
 
 
