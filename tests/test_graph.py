@@ -26,6 +26,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import cache, executor, runs, store, worker
 from pipeline.execution.executor import Job, Step, carry_out
+from pipeline.execution.kept import Kept
 from pipeline.execution.node import Cache, Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
 from pipeline.execution.worker import Worker
@@ -73,6 +74,8 @@ def node(
 class InThisProcess:
     """An executor with threads, which remembers what ran beside what."""
 
+    here = True
+
     def __init__(self, slots: int = 2) -> None:
         self.slots = slots
         self.began: list[str] = []
@@ -115,6 +118,25 @@ def kept(tmp_path: Path) -> Iterator[Store]:
 def made(graph: Graph, kept: Store, slots: int = 2) -> dict[str, bool]:
     outcome = carry_out(graph, kept, InThisProcess(slots), Silent())
     return {step.name: step.made for step in outcome.steps}
+
+
+def test_a_kept_executor_serves_one_graph_after_the_other_until_it_ends(kept: Store) -> None:
+    opened: list[InThisProcess] = []
+
+    def make() -> InThisProcess:
+        opened.append(InThisProcess())
+        return opened[-1]
+
+    executor = Kept(make)
+    executor.end()
+    assert not opened, "nothing is opened before a node asks"
+    for name in ("first", "second"):
+        carry_out(graph_of(node(name)), kept, executor, Silent())
+    assert [one.began for one in opened] == [["first", "second"]]
+    executor.end()
+    carry_out(graph_of(node("third")), kept, executor, Silent())
+    assert [one.began for one in opened] == [["first", "second"], ["third"]]
+    executor.end()
 
 
 # --- the graph ----------------------------------------------------------------------------------------------------

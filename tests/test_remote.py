@@ -49,6 +49,8 @@ def node(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], **
 class Here:
     """An executor of this process."""
 
+    here = True
+
     def has_room(self, node: Node) -> bool:
         return True
 

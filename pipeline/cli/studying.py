@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from pipeline.study.estimate import Plan
 
 
+_STEPS = {
+    "baseline": "the recipe as it is",
+    "compressed": "compressed students",
+    "trained": "trained ones",
+    "files": "files",
+}
+"""The steps of a plan."""
+
+
 def study(
     spec: Annotated[Path, typer.Argument(help="TOML file of the study: a recipe, keys to vary, objectives, a budget.")],
     dry: Dry = False,
@@ -144,9 +153,10 @@ def _cores(cluster: str) -> int:
 def _print_plan(found: "Plan") -> None:
     choices = "no end of choices" if found.choices is None else f"{found.choices:,} choices"
     tables.say(f"{found.trials} trials of {choices}")
+    parts = ", ".join(f"{hours:.1f} for {_STEPS[step]}" for step, hours in found.hours_by_step.items())
     tables.say(
-        f"about {found.hours:.1f} hours for the compressed students, by {found.sampled} drawn at random; of their "
-        f"{found.asked} artifacts {found.shared} are shared or there. Training and files come on top."
+        f"about {found.hours:.1f} hours: {parts}; by {found.sampled} students drawn at random, of whose {found.asked} "
+        f"artifacts {found.shared} are shared or there"
     )
 
 

@@ -78,6 +78,10 @@ class Job:
 class Executor(Protocol):
     """The protocol of an executor, which runs nodes."""
 
+    @property
+    def here(self) -> bool:
+        """Whether nodes run on this machine, so that what they took tells of its pace."""
+
     def has_room(self, node: Node) -> bool:
         """Return whether the node may begin now, beside the running nodes."""
 

@@ -35,6 +35,8 @@ def share_of_cores(parallel: int | None = None) -> int:
 class Local:
     """An executor that runs nodes in child processes."""
 
+    here = True
+
     def __init__(self, threads: int | None = None) -> None:
         """Prepare the executor without starting a process: a run that finds all artifacts finished needs none.
 

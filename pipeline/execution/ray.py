@@ -44,6 +44,8 @@ def machine_resource() -> str:
 class Ray:
     """An executor that runs nodes as tasks of a Ray cluster."""
 
+    here = False
+
     def __init__(self, address: str) -> None:
         """Join a cluster.
 
@@ -69,7 +71,8 @@ class Ray:
         self._perform = ray.remote(max_retries=_RETRIES)(perform)
         self._told = Queue()
         self._listeners: dict[str, Callable[[str, float], None]] = {}
-        self._references: list[Any] = []
+        self._references: set[Any] = set()
+        """Of the running nodes."""
         self._closed = threading.Event()
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
@@ -96,10 +99,16 @@ class Ray:
             elsewhere.offer(job, self._remote)
             origin, data = Origin(job.place.parent.parent, self._remote.address), planned.counted()
         reference = self._perform.options(**self._resources(job.node)).remote(job, self._told, origin, data)
-        self._references.append(reference)
+        self._references.add(reference)
         future: Future[Manifest] = Future()
+        future.add_done_callback(lambda _: self._forget(key, reference))
         reference.future().add_done_callback(lambda done: _pass_on(done, future))
         return future
+
+    def _forget(self, key: str, reference: Any) -> None:
+        """Let go of a finished node, of which a long study has thousands."""
+        self._references.discard(reference)
+        self._listeners.pop(key, None)
 
     def _resources(self, node: Node) -> dict[str, Any]:
         """Return the Ray options with the CPUs, GPUs and resources that a node needs.
@@ -132,13 +141,13 @@ class Ray:
         while not self._closed.is_set():
             with contextlib.suppress(Exception):  # the queue's actor goes with the cluster
                 for key, what, fraction in self._told.get_nowait_batch(self._told.qsize()):
-                    if key in self._listeners:
-                        self._listeners[key](what, fraction)
+                    if listener := self._listeners.get(key):
+                        listener(what, fraction)
             time.sleep(_PAUSE_SECONDS)
 
     def stop(self) -> None:
         """Cancel all nodes and end their processes."""
-        for reference in self._references:
+        for reference in list(self._references):
             self._ray.cancel(reference, force=True)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import Source, find, fine_tuned, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.checkpoint.weights import check_weights
-from pipeline.compress.common import Context, Stage
+from pipeline.compress.common import Context, Stage, updates_seconds
 from pipeline.errors import ArtifactError, PipelineError, RecipeError, StudentError
 from pipeline.execution.executor import spec_of
 from pipeline.execution.node import Estimate, Input, Node, Scratch, versions
@@ -190,7 +190,7 @@ def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, 
         tools=versions(*train.DISTRIBUTIONS),
         function=train_checkpoint,
         arguments=(recipe, file, Input("source"), Scratch()),
-        estimate=_estimate(begun, 600),
+        estimate=_estimate(begun, updates_seconds(job.settings, unless_known=600)),
         needs="machine",
     )
     after = finished.find(node, begun.source)

@@ -54,8 +54,9 @@ def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor
         for place in graph.views:
             store.check_place(folder / place)
         _tell_of_old_folders(graph, folder, progress)
-        pace = None if executor else Pace()
-        outcome = execution.carry_out(graph, store, executor or Local(), progress, pace)
+        executor = executor or Local()
+        pace = Pace() if executor.here else None
+        outcome = execution.carry_out(graph, store, executor, progress, pace)
         removed = store.evict(limit_bytes=limit)
     if removed:
         progress.note(f"the store was beyond its limit of {limit / 1e9:g} GB; removed {len(removed)} unused artifacts")

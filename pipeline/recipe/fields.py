@@ -93,6 +93,11 @@ class Updates(Section):
         """Passes over the rows, or None where steps are given."""
         return None if self.steps is not None else (self.epochs or 3.0)
 
+    @property
+    def rows_learned(self) -> int | None:
+        """Rows of all updates together, or None where that depends on the number of rows that there are."""
+        return None if self.steps is None else self.steps * self.batch_size
+
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave what is not asked out, so that keys of runs that were made without it stay what they were."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
-from pipeline.errors import RecipeError
+from pipeline.errors import PipelineError, RecipeError
 from pipeline.execution.executor import Executor, Outcome, Progress
+from pipeline.execution.kept import Kept
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.store import Store
 from pipeline.fronts import record, selection
@@ -79,7 +80,14 @@ class Bench:
         """Make what a graph lacks."""
         # Artifacts are found by their keys: views would fill the build folder with a folder for each trial.
         graph.views.clear()
-        return carry_out(graph, self._request.build, self.progress, self._request.executor())
+        executor = self._request.executor()
+        try:
+            return carry_out(graph, self._request.build, self.progress, executor)
+        except PipelineError:
+            # A connection that broke would fail every trial after this one.
+            if isinstance(executor, Kept):
+                executor.end()
+            raise
 
     def candidate(self, number: int, choice: Choice, *, trained: bool) -> tuple[Candidate, graphs.Judged]:
         """Return a trial's recipe, with or without what it learns after compression, and the nodes that judge it.

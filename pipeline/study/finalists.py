@@ -8,13 +8,30 @@ from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
 from pipeline.execution.executor import Outcome
 from pipeline.execution.node import Graph, Node
-from pipeline.fronts.record import Reported, TrialRecord
+from pipeline.fronts.record import Reported, Step, TrialRecord
 from pipeline.study import baseline, graphs, judging
 from pipeline.study.bench import Bench, was_made
 from pipeline.study.graphs import named
 from pipeline.study.space import Candidate
 from pipeline.verify.record import Parity
 from pipeline.verify.stage import read_parity
+
+
+def untimed(bench: Bench, step: Step, one: TrialRecord) -> Graph:
+    """Return the graph of all that a step needs of a trial, but for the times of its file.
+
+    Raises:
+        PipelineError: the recipe cannot work.
+    """
+    found, judged = bench.candidate(one.number, one.choice, trained=one.trained or step == "trained")
+    graph = Graph(bench.name)
+    graph.include(judged.judgement)
+    if step == "files":
+        base_model = bench.baseline.models[str(found.target)]
+        file, _ = graphs.verified(found, bench.by, base_model, bench.study, bench.store)
+        last = _report_node(bench, found, judged)
+        graph.include(*(node for node in file.nodes.values() if node.needs != "quiet"), *([last] if last else []))
+    return graph
 
 
 def train(bench: Bench, one: TrialRecord) -> TrialRecord:

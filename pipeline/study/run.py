@@ -6,8 +6,8 @@ Each batch of trials is one graph, so that trials share every artifact that they
 import importlib.metadata
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from pipeline.checkpoint.source import RECIPE, find
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, PipelineError, RecipeError
 from pipeline.execution.executor import Progress
+from pipeline.execution.kept import Kept
+from pipeline.execution.local import Local
 from pipeline.execution.node import Graph, Node
 from pipeline.fronts import answering, page, recipes, record, selection
 from pipeline.fronts.record import Record, TrialRecord
@@ -43,8 +45,13 @@ def run(request: Request, progress: Progress) -> Record:
     Raises:
         PipelineError: the study, its recipe or its data cannot work. A trial that cannot work is recorded as such.
     """
+    # To start processes and import torch for each batch would take longer than many a trial.
+    kept = Kept(lambda: request.executor() or Local())
     with _alone(request.folder):
-        return _Run(request, progress).go()
+        try:
+            return _Run(replace(request, executor=lambda: kept), progress).go()
+        finally:
+            kept.end()
 
 
 @contextmanager
@@ -284,25 +291,59 @@ class _Run:
 
         One that cannot be brought there stays what it was judged as, and the next one takes its place.
         """
-        perform = {"trained": finalists.train, "files": finalists.file}[step]
-        depth, there = record.STEPS.index(step), 0
-        for one in ranked:
-            if there == count:
-                break
-            if record.STEPS.index(one.step) >= depth:
-                there += 1
-                continue
+        depth, there, queue = record.STEPS.index(step), 0, list(ranked)
+        while there < count and queue:
+            batch: list[TrialRecord] = []
+            while queue and len(batch) < min(self._request.parallel, count - there):
+                one = queue.pop(0)
+                if record.STEPS.index(one.step) >= depth:
+                    there += 1
+                else:
+                    batch.append(one)
             # The answer is a file, however late it is.
-            if not self._time_left(step) and not (step == "files" and not there):
+            if batch and not self._time_left(step) and not (step == "files" and not there):
                 self._progress.note(f"the time is spent; {count - there} trials were not brought to {step}")
                 return False
-            try:
-                self._keep(perform(self._bench, one))
+            for kept in self._brought(step, batch):
+                self._keep(kept)
                 there += 1
-            except PipelineError as error:
-                self._progress.note(f"trial {one.number} was not brought to {step}: {error}")
             self._proposer.seconds = self._elapsed
         return True
+
+    def _brought(self, step: record.Step, batch: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
+        """Yield the records of the trials of a batch that could be brought to a step."""
+        perform = {"trained": finalists.train, "files": finalists.file}[step]
+        made, seconds = self._together(step, batch) if len(batch) > 1 else ({}, 0.0)
+        for one in batch:
+            try:
+                kept = perform(self._bench, one)
+            except PipelineError as error:
+                self._progress.note(f"trial {one.number} was not brought to {step}: {error}")
+                continue
+            more = {"made": kept.made + made.get(one.number, 0), "seconds": kept.seconds + seconds}
+            yield kept.model_copy(update=more)
+
+    def _together(self, step: record.Step, batch: Sequence[TrialRecord]) -> tuple[dict[int, int], float]:
+        """Make what several trials lack in one graph, so that machines share the work; files are timed afterwards.
+
+        A trial that fails here fails by itself again, and is told of then.
+
+        Returns:
+            The number of artifacts that were made for each trial, and the seconds for one.
+        """
+        began, every, graphs_of = time.monotonic(), Graph(self._bench.name), dict[int, Graph]()
+        for one in batch:
+            with suppress(PipelineError):
+                graphs_of[one.number] = finalists.untimed(self._bench, step, one)
+                every.include(*graphs_of[one.number].nodes.values())
+        counts = dict[int, int]()
+        with suppress(PipelineError):
+            outcome = self._bench.carry_out(every)
+            made = {identity for identity, node in every.nodes.items() if was_made(outcome, node)}
+            for number, graph in graphs_of.items():
+                counts[number] = len(made & set(graph.nodes))
+                made -= set(graph.nodes)
+        return counts, (time.monotonic() - began) / len(batch)
 
     def _record(self, finished: bool) -> Record:
         bench, trials = self._bench, sorted(self._done(), key=lambda one: one.number)

@@ -40,8 +40,10 @@ def study(tiny_student: Callable[..., Path], tmp_path: Path) -> Path:
         student={"source": str(tiny_student("bert", "embedding")), "random_weights": True},
         convert={"sequence_lengths": [16]},
         targets={"executorch": {"schemes": ["fp32"]}},
+        distil={"losses": {"sentence_cosine": 1.0}, "texts": ["texts.txt"], "steps": 2, "max_length": 16},
         verify={"datasets": ["none"]},
     )
+    (tmp_path / "texts.txt").write_text("".join(f"a cat {number}\n" for number in range(40)))
     pairs = "".join(f"a cat {one},a dog {one},{one % 5}\n" for one in range(60))
     (tmp_path / "judge.csv").write_text("text,pair,label\n" + pairs)
     values = {
@@ -50,7 +52,7 @@ def study(tiny_student: Callable[..., Path], tmp_path: Path) -> Path:
         "objectives": ["metric", "size_mb"],
         "space": SPACE,
         "judge": {"file": "judge.csv", "length": 16},
-        "trials": {"compressed": 6, "trained": 0, "files": 1},
+        "trials": {"compressed": 6, "trained": 2, "files": 2},
     }
     path = tmp_path / "study.toml"
     path.write_text(tomli_w.dumps(values))
@@ -62,6 +64,7 @@ def check(found: record.Record) -> None:
     assert len(choices) == len(found.trials) == 6
     assert [one.failed for one in found.trials] == [None] * 6
     assert found.answer.trial is not None
+    assert [one.verdict for one in found.trials if one.trained] == ["passed", "passed"]
     assert found.made < found.asked
 
 

@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 import tomli_w
-from conftest import COMMAND, Outcome, environment, recipe_file, run_command_here
+from conftest import COMMAND, Outcome, Silent, environment, recipe_file, run_command_here
 from study.test_study_space import study_file
 
-from pipeline.fronts import page, record
+from pipeline.errors import RecipeError
+from pipeline.execution.node import Graph
+from pipeline.fronts import page, record, spec
 from pipeline.fronts.front import PUBLISHED
 from pipeline.fronts.record import Record
+from pipeline.study import estimate, run
+from pipeline.study.bench import Bench, Request
 
 pytestmark = pytest.mark.toolchain
 SPACE = {"prune": ["none", {"compute": 0.5, "max_length": 16}], "factorise.embedding": ["none", 16]}
@@ -163,9 +167,44 @@ def test_a_plan_tells_hours_and_makes_nothing(tiny_student: Callable[..., Path],
         outcome = run_command_here(*verb, "--json", cwd=tmp_path)
         assert outcome.rc == 0, outcome.stderr
         assert outcome.document["choices"] == 4
-        assert outcome.document["hours"] > 0
+        hours = outcome.document["hours_by_step"]
+        assert outcome.document["hours"] == pytest.approx(sum(hours.values()))
+        assert [step for step, of_step in hours.items() if of_step] == ["baseline", "compressed", "files"], hours
         assert outcome.document["asked"] >= outcome.document["sampled"] == 4
     assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.full
+def test_trials_are_trained_in_one_graph_so_that_machines_share_them(
+    tiny_student: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts.txt").write_text("".join(f"a cat {number}\n" for number in range(40)))
+    space, trials = {"factorise.embedding": [8, 16]}, {"compressed": 2, "trained": 2, "files": 1}
+    path = begun(tmp_path, tiny_student("bert", "embedding"), space=space, trials=trials)
+    path.write_text(
+        tomli_w.dumps({key: one for key, one in tomllib.loads(path.read_text()).items() if key != "beside"})
+    )
+    recipe = tmp_path / "recipe.toml"
+    distil = {"losses": {"sentence_cosine": 1.0}, "texts": ["texts.txt"], "steps": 2, "max_length": 99}
+    recipe.write_text(tomli_w.dumps(tomllib.loads(recipe.read_text()) | {"distil": distil}))
+    with pytest.raises(RecipeError, match="max_length = 99 is beyond"):
+        estimate.plan(Request(spec.read(path), path, tmp_path / "build", 2, lambda: None))
+    recipe.write_text(recipe.read_text().replace("max_length = 99", "max_length = 16"))
+    planned = estimate.plan(Request(spec.read(path), path, tmp_path / "build", 2, lambda: None))
+    assert planned.hours_by_step["trained"] > 0
+    graphs: list[list[str]] = []
+    carry_out = Bench.carry_out
+
+    def watched(self: Bench, graph: Graph) -> Any:
+        graphs.append([node.stage for node in graph.nodes.values()])
+        return carry_out(self, graph)
+
+    monkeypatch.setattr(Bench, "carry_out", watched)
+    found = run.run(Request(spec.read(path), path, tmp_path / "build", 2, lambda: None), Silent())
+    trained = [one for one in found.trials if one.trained]
+    assert sorted(one.step for one in trained) == ["files", "trained"]
+    assert max(stages.count("distil") for stages in graphs) == 2
+    assert 0 < found.made < found.asked, "what a graph made counts for one of its trials"
 
 
 def test_a_study_takes_no_question(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import tasks
 from pipeline.architectures import layers
 from pipeline.checkpoint.source import Source, inspect_folder
-from pipeline.compress.common import SOURCE, Context, Stage, Work
+from pipeline.compress.common import SOURCE, Context, Stage, Work, updates_seconds
 from pipeline.compress.distil import checks, dataset
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
@@ -60,7 +60,8 @@ def _head(context: Context) -> Work:
     files = dataset.text_files(section, context.recipe_file)
     params = distil.order_params(section, context.recipe.task, DistilData(files))
     arguments = (SOURCE, section, files, Scratch())
-    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make_head, arguments, 900, trains=True)
+    seconds = updates_seconds(section, unless_known=900)
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make_head, arguments, seconds, trains=True)
 
 
 def _try_head(context: Context, source: Source) -> Source:
@@ -166,7 +167,8 @@ def _distil(context: Context) -> Work:
     folders = [Input(name) if name in others else None for name in ("teacher", "augmenter", "own")]
     arguments = (SOURCE, *folders, task.name, section, known, Scratch(), Cache())
     params = distil.order_params(section, task.name, known)
-    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, _make_distil, arguments, 900, others, trains=True)
+    seconds = updates_seconds(section, unless_known=900)
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, _make_distil, arguments, seconds, others, trains=True)
 
 
 def _make_distil(
