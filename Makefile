@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo study push recipes list foreign \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compatibility compression ablation objectives task-fronts processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check browser-check android-apk upstream-check core-speed search-speed tokenizer-peers support coverage front-door compatibility compression ablation objectives fronts processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -201,8 +201,8 @@ compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COM
 ablation: ready  ## which loss, sharing and embedding size matters; writes benchmarks/ABLATION.md (likewise)
 	@.venv/bin/python -m benchmarks.ablation --jobs $(JOBS)
 
-task-fronts: ready  ## how much faster than the fine-tuned MiniLM students of SST-2 and WNUT 2017 can be; writes benchmarks/TASKS.md (four hours, resumable; needs POCKETBERT_DATA)
-	@.venv/bin/python -m benchmarks.task_fronts
+fronts: ready  ## how much smaller and faster than MiniLM students of embeddings, SST-2 and WNUT 2017 can be; writes benchmarks/FRONT.md, TASKS.md (seven hours, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.fronts
 
 objectives: ready  ## which objective of distillation makes the best embedding; writes benchmarks/OBJECTIVES.md (2 hours; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.objectives --jobs $(JOBS)

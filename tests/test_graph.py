@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from pipeline.errors import ArtifactError, InputError
 from pipeline.execution import cache, executor, runs, store, worker
 from pipeline.execution.executor import Job, Step, carry_out
 from pipeline.execution.kept import Kept
+from pipeline.execution.local import Local
 from pipeline.execution.node import Cache, Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.execution.store import Store
 from pipeline.execution.worker import Worker
@@ -137,6 +139,23 @@ def test_a_kept_executor_serves_one_graph_after_the_other_until_it_ends(kept: St
     carry_out(graph_of(node("third")), kept, executor, Silent())
     assert [one.began for one in opened] == [["first", "second"], ["third"]]
     executor.end()
+
+
+def test_a_worker_that_died_while_it_was_idle_is_replaced(tmp_path: Path) -> None:
+    job: Any = SimpleNamespace(node=node("first"), log=tmp_path / "log")
+    local = Local()
+    try:
+        kind, first = local._worker(job, lambda *_: None)
+        pid = first.call(os.getpid)
+        local._put_back(kind, first)
+        assert local._worker(job, lambda *_: None)[1] is first
+        local._put_back(kind, first)
+        os.kill(pid, signal.SIGKILL)
+        kind, second = local._worker(job, lambda *_: None)
+        assert second.call(os.getpid) != pid
+        local._put_back(kind, second)
+    finally:
+        local.close()
 
 
 # --- the graph ----------------------------------------------------------------------------------------------------

@@ -181,6 +181,7 @@ def recommendation_document(found: "Recommendation", text: str) -> dict[str, Any
         "beyond": {name: {"found": value, "bound": bound} for name, (value, bound) in found.beyond.items()},
         "unmeasured": list(found.unmeasured),
         "latency_judged": not found.elsewhere,
+        "ready": {one.choice["recipe"]: one.model_dump(mode="json") for one in found.ready},
         "trial": found.trial.model_dump(mode="json"),
         "recipe": text,
     }

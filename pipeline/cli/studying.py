@@ -25,6 +25,7 @@ _STEPS = {
     "compressed": "compressed students",
     "trained": "trained ones",
     "files": "files",
+    "beside": "recipes beside",
 }
 """The steps of a plan."""
 
@@ -125,6 +126,12 @@ def _print_recommendation(found: "Recommendation", text: str, output: Path | Non
         tables.say(f"  {name} {value:.4g}, {bound:.4g} was asked")
     for name in found.unmeasured:
         tables.say(f"  {name} was not measured in that study, so that nobody knows whether the bound is kept")
+    for one in found.ready:
+        assert one.reported
+        told = f"{one.reported.metric} {one.reported.value:.4f} on {one.reported.dataset}"
+        if trial.reported and trial.reported.dataset == one.reported.dataset:
+            told += f", where the trial has {trial.reported.value:.4f}"
+        tables.say(f"  recipe {one.choice['recipe']}, beside that study, keeps the bounds on costs: {told}")
     if found.others:
         tables.say(f"  judged by other data, so that their metrics do not compare with its: {', '.join(found.others)}")
     if found.elsewhere:
@@ -153,7 +160,7 @@ def _cores(cluster: str) -> int:
 def _print_plan(found: "Plan") -> None:
     choices = "no end of choices" if found.choices is None else f"{found.choices:,} choices"
     tables.say(f"{found.trials} trials of {choices}")
-    parts = ", ".join(f"{hours:.1f} for {_STEPS[step]}" for step, hours in found.hours_by_step.items())
+    parts = ", ".join(f"{hours:.1f} for {_STEPS[step]}" for step, hours in found.hours_by_step.items() if hours)
     tables.say(
         f"about {found.hours:.1f} hours: {parts}; by {found.sampled} students drawn at random, of whose {found.asked} "
         f"artifacts {found.shared} are shared or there"

@@ -12,7 +12,7 @@ class Kept:
     """An executor for one graph after the other: its processes stay, and with them the libraries that they imported."""
 
     def __init__(self, make: Callable[[], Executor]) -> None:
-        """Keep how the executor is made, which the first node asks for.
+        """Keep how the executor is made, for the first graph.
 
         Args:
             make: makes it; called again after `end`.
@@ -40,7 +40,8 @@ class Kept:
 
     def stop(self) -> None:
         """End all running nodes at once."""
-        self._inner.stop()
+        if self._made is not None:
+            self._made.stop()
 
     def close(self) -> None:
         """Keep the processes for the next graph."""

@@ -32,6 +32,11 @@ def share_of_cores(parallel: int | None = None) -> int:
     return max(1, host.usable_cores() // (parallel or slots()))
 
 
+def room_bytes() -> float:
+    """Return the memory that nodes may take together."""
+    return float(psutil.virtual_memory().total * _MEMORY_FRACTION)
+
+
 class Local:
     """An executor that runs nodes in child processes."""
 
@@ -50,7 +55,7 @@ class Local:
         self._idle: list[tuple[str, Worker]] = []
         """Kind and process of each idle worker, the least recently used first."""
         self._lock = threading.Lock()
-        self._memory_bytes = psutil.virtual_memory().total * _MEMORY_FRACTION
+        self._memory_bytes = room_bytes()
 
     def has_room(self, node: Node) -> bool:
         """Return whether a slot and the estimated memory are free; a node that needs the whole machine waits for it."""
@@ -113,7 +118,12 @@ class Local:
         if found:
             worker = found[1]
             worker.tell = tell
-            worker.call(redirect, job.log)
+            try:
+                worker.call(redirect, job.log)
+            except WorkerDied:
+                # It died while it was idle, as of too little memory; the node has not begun.
+                worker.close()
+                return self._worker(job, tell)
             worker.log = job.log
             return kind, worker
         return kind, Worker(job.log, tell, threads=threads, keep_memory=node.worker == _KEEPS_MEMORY)

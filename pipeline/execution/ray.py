@@ -93,12 +93,12 @@ class Ray:
             ToolchainError: no machine of the cluster can take it.
         """
         key = job.spec.key
-        self._listeners[key] = tell
         origin, data = None, dict[str, str]()
         if self._remote:
             elsewhere.offer(job, self._remote)
             origin, data = Origin(job.place.parent.parent, self._remote.address), planned.counted()
         reference = self._perform.options(**self._resources(job.node)).remote(job, self._told, origin, data)
+        self._listeners[key] = tell
         self._references.add(reference)
         future: Future[Manifest] = Future()
         future.add_done_callback(lambda _: self._forget(key, reference))

@@ -27,7 +27,7 @@ LEGEND = (
     "as it is. Each point leads to its recipe."
 )
 _HEAD = ["points lost", "reported", "× base", "state", "choice"]
-_QUALITIES = ("metric", "recall_at_10")
+QUALITIES = ("metric", "recall_at_10")
 TIMES = (2, 3, 4, 6, 8)
 """Times as fast as the recipe as it is, of which the front says what they cost."""
 
@@ -116,7 +116,7 @@ def of(record: Record, folder: Path, place: Path) -> Front:
         ],
         quality=quality,
         quality_title=record.metric_name if quality == "metric" else TITLES[quality],
-        costs=[name for name in record.study.measures if name not in _QUALITIES],
+        costs=[name for name in record.study.measures if name not in QUALITIES],
     )
 
 
@@ -164,8 +164,7 @@ def _cells(record: Record, one: TrialRecord) -> list[str]:
     drop = _loss(one) if one.drop else ""
     reported = ""
     if one.reported:
-        # A file may have a metric of 0.
-        reported = f"{one.reported.fp32 if one.reported.file is None else one.reported.file:.4f}"
+        reported = f"{one.reported.value:.4f}"
     times = f"{one.measured.times_base:.2f}" if one.measured and one.measured.times_base else ""
     name = str(one.number) if one.number < BESIDE else str(one.choice["recipe"])
     state = one.verdict or one.step

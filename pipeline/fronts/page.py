@@ -32,11 +32,16 @@ def write(folder: Path, record: Record) -> None:
         atomic.write_text(folder / PAGE, html(front))
 
 
-def markdown(front: Front) -> str:
-    """Return the front as a page of Markdown."""
+def markdown(front: Front, recipes_at: str = RECIPES) -> str:
+    """Return the front as a page of Markdown.
+
+    Args:
+        front: of a study.
+        recipes_at: the folder of its recipes, from the page.
+    """
     lines = [f"# {front.study}", "", *[part for line in front.lead for part in (line, "")]]
     lines += [_line(front.head), "|" + "---|" + "--:|" * (len(front.head) - 3) + "---|---|", _line(front.base)]
-    lines += [_line([f"[{row.number}]({RECIPES}/{row.number}.toml)", *row.cells[1:]]) for row in front.rows]
+    lines += [_line([f"[{row.number}]({recipes_at}/{row.number}.toml)", *row.cells[1:]]) for row in front.rows]
     lines += [_line(cells) for cells in front.beside]
     if front.published:
         lines += ["", PUBLISHED, "", _line(PUBLISHED_HEAD), "|---|--:|---|---|---|"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.errors import InputError
 from pipeline.fronts.answering import quality_of
+from pipeline.fronts.front import QUALITIES
 from pipeline.fronts.record import Record, TrialRecord, able, violations
 
 
@@ -23,6 +24,8 @@ class Recommendation:
     """Bounds on what its study did not measure: it does not count as keeping them."""
     others: tuple[str, ...] = ()
     """Studies of the task that judge by other data or another metric, whose metrics are not of one scale with its."""
+    ready: tuple[TrialRecord, ...] = ()
+    """Recipes beside its study that keep the bounds on costs, but for those that are worse on the report's data."""
 
 
 def recommend(
@@ -79,7 +82,22 @@ def _best(record: Record, bounds: Mapping[str, tuple[float, bool]], machine: str
     missed = [name for name, by in violations(best.measures, held).items() if by > 0]
     beyond = {name: (best.measures[name], held[name][0]) for name in missed}
     unmeasured = tuple(name for name in held if name not in best.measures)
-    return Recommendation(record, best, not beyond and not unmeasured, beyond, elsewhere, unmeasured)
+    ready = tuple(one for one in record.beside if _is_better(one, best, held))
+    return Recommendation(record, best, not beyond and not unmeasured, beyond, elsewhere, unmeasured, ready=ready)
+
+
+def _is_better(one: TrialRecord, best: TrialRecord, held: Mapping[str, tuple[float, bool]]) -> bool:
+    """Return whether a recipe beside the trials is to be told of.
+
+    It may have learned what trials are judged by, so that the data of the report decide, if both were measured on them.
+    """
+    costs = {name: bound for name, bound in held.items() if name not in QUALITIES}
+    kept = costs.keys() <= one.measures.keys() and all(by <= 0 for by in violations(one.measures, costs).values())
+    if one.verdict != "passed" or one.reported is None or not kept:
+        return False
+    if best.reported is None or best.reported.dataset != one.reported.dataset:
+        return True
+    return one.reported.value > best.reported.value
 
 
 def _excess(one: Recommendation) -> float:

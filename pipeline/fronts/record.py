@@ -57,6 +57,11 @@ class Reported(_Frozen):
     recall_at_10: float | None = None
     """Of the checkpoint, mean over the recipe's collections."""
 
+    @property
+    def value(self) -> float:
+        """The metric of the file; of the checkpoint if there is none."""
+        return self.fp32 if self.file is None else self.file
+
 
 class TrialRecord(_Frozen):
     """One trial, as far as it came."""

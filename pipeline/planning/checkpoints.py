@@ -170,9 +170,9 @@ def _assembled(branch: Branch, begun: Checkpoint) -> Checkpoint:
     return Checkpoint(assemble.expected(begun.source, task, section), node)
 
 
-def _estimate(begun: Checkpoint, seconds: float) -> Estimate:
+def _estimate(begun: Checkpoint, seconds: float, kind: str = "") -> Estimate:
     weights = begun.source.weights_bytes
-    return Estimate(seconds, weights, size_bytes=weights)
+    return Estimate(seconds, weights, kind=kind, size_bytes=weights)
 
 
 def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, tries: bool) -> Checkpoint:
@@ -190,7 +190,7 @@ def _train(branch: Branch, begun: Checkpoint, finished: FinishedCheckpoints, *, 
         tools=versions(*train.DISTRIBUTIONS),
         function=train_checkpoint,
         arguments=(recipe, file, Input("source"), Scratch()),
-        estimate=_estimate(begun, updates_seconds(job.settings, unless_known=600)),
+        estimate=_estimate(begun, updates_seconds(job.settings, unless_known=600), kind="updates"),
         needs="machine",
     )
     after = finished.find(node, begun.source)
@@ -244,7 +244,7 @@ def _compress(
         tools=versions(*work.distributions),
         function=work.make,
         arguments=work.arguments,
-        estimate=_estimate(begun, work.seconds),
+        estimate=_estimate(begun, work.seconds, kind="updates" if work.trains else ""),
         needs="machine" if work.trains else "core",
     )
     after = finished.find(node, begun.source)

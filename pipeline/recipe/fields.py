@@ -150,7 +150,7 @@ class LabelledUpdates(SparseUpdates):
     """A file like `train_file`, on which the metric is measured."""
     held_out: Natural | None = None
     """Number of training rows that nothing learns from, always the same ones, so that a study can judge its trials by
-    them. Their texts are left out of `distil.texts` as well. None unless given."""
+    them. In `[distil]` beside `texts`, the texts of these rows are left out of those. None unless given."""
     text: str = "text"
     """Name of the column with the text."""
     pair: str | None = None

@@ -85,7 +85,7 @@ class Bench:
             return carry_out(graph, self._request.build, self.progress, executor)
         except PipelineError:
             # A connection that broke would fail every trial after this one.
-            if isinstance(executor, Kept):
+            if isinstance(executor, Kept) and not executor.here:
                 executor.end()
             raise
 

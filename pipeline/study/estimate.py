@@ -7,13 +7,14 @@ from pipeline.errors import PipelineError
 from pipeline.execution.node import Graph, Node
 from pipeline.execution.pace import Pace
 from pipeline.execution.store import Store
-from pipeline.fronts.spec import Study
+from pipeline.fronts.spec import LEFT_OUT, TARGET, Study
 from pipeline.study import baseline, graphs, judging, space
+from pipeline.study.baseline import OfTarget
 from pipeline.study.bench import Request
 from pipeline.study.graphs import named
 from pipeline.study.judging import JudgedBy
 from pipeline.study.proposing import load_optuna
-from pipeline.study.space import Candidate
+from pipeline.study.space import Base, Candidate
 
 _SAMPLED = 8
 """Trials that a plan looks at."""
@@ -27,9 +28,10 @@ class Plan:
     """Different choices of its space; None if there is no end of them."""
     trials: int
     hours: float
-    """Estimated hours in all; training and timing take a machine each, and count as if there were one."""
+    """Estimated hours in all; of a cluster's machines, which share trainings, one is counted."""
     hours_by_step: dict[str, float]
-    """Those of the baseline, of compressed students by a sample of them, of trained ones and of files by one each."""
+    """Those of the baseline, of compressed students by a sample, of trained ones and files by one each, and of recipes
+    beside."""
     sampled: int
     asked: int
     """Artifacts that the sample asks for."""
@@ -59,29 +61,37 @@ def plan(request: Request) -> Plan:
         choice = space.suggest(study, sampler.ask())
         try:
             whole = named(space.candidate(base, choice, "trial"), f"plan/{number}")
-            judged = graphs.judged(space.untrained(whole), by, store, length=study.judge.length)
+            plain = space.untrained(whole)
+            judged = graphs.judged(plain, by, store, length=study.judge.length)
         except PipelineError:
             continue
         own = Graph(study.name)
         own.include(judged.judgement)
         asked += len(own.nodes)
         nodes.include(judged.judgement)
-        # Whether a choice learns anything is not known before it is looked at: one that does tells more.
-        if not later.trained:
+        # A choice may leave nothing to learn; one that learns tells more.
+        if not later.trained and any(value != LEFT_OUT for key, value in choice.items() if key != TARGET):
             try:
-                later = _later(whole, own, by, of_targets[str(whole.target)].model, study, store)
+                last = whole if study.trials.trained else plain
+                later = _later(last, own, by, of_targets[str(whole.target)].model, study, store)
             except PipelineError as error:
                 problem = error
-    if problem and not later.file:
+    if problem and not later.file and (study.trials.trained or study.trials.files):
         raise problem
     absent = [node for node in nodes.nodes.values() if not _there(node, store)]
     seconds = _Seconds(Pace(), max(1, request.parallel))
-    files = min(study.trials.files, trials)
+    trained = min(study.trials.trained, trials)
+    # Machines of a cluster are not known before it is joined.
+    at_once = [node for node in later.trained if node.needs == "machine"] * min(trained, seconds.parallel)
+    together = graphs.trainings_at_once(at_once) if request.executor() is None else 1
+    first = next(iter(of_targets.values()))
+    beside = [node for one in space.beside(study, request.file) for node in _beside(one, by, first, study, store)]
     hours = {
         "baseline": seconds.of(node for node in begins.nodes.values() if not _there(node, store)),
         "compressed": seconds.of(absent) * trials / max(sampled, 1),
-        "trained": seconds.of(later.trained) * min(study.trials.trained, trials),
-        "files": seconds.of(later.file) * files,
+        "trained": seconds.of(later.trained, trainings=together) * trained,
+        "files": seconds.of(later.file) * min(study.trials.files, trials),
+        "beside": seconds.of(beside),
     }
     hours = {step: value / 3600 for step, value in hours.items()}
     return Plan(choices, trials, sum(hours.values()), hours, sampled, asked, asked - len(absent))
@@ -94,9 +104,10 @@ class _Seconds:
     pace: Pace
     parallel: int
 
-    def of(self, nodes: Iterable[Node]) -> float:
-        """Return the seconds of nodes; one that needs the whole machine runs alone."""
-        return sum(self.pace.seconds(one) / (self.parallel if one.needs == "core" else 1) for one in nodes)
+    def of(self, nodes: Iterable[Node], *, trainings: int = 1) -> float:
+        """Return the seconds of nodes, of which so many trainings and one that is timed run at a time."""
+        at_once = {"core": self.parallel, "machine": trainings, "quiet": 1}
+        return sum(self.pace.seconds(one) / at_once[one.needs] for one in nodes)
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ def _later(whole: Candidate, own: Graph, by: JudgedBy, base_model: Node, study: 
     """Return the nodes that train a trial, and those of its file.
 
     Args:
-        whole: the trial with all that it learns.
+        whole: the trial with all that it learns, if trials are trained.
         own: the nodes that judge it without training.
         by: what it is judged on.
         base_model: the file that its file is timed beside.
@@ -128,6 +139,17 @@ def _later(whole: Candidate, own: Graph, by: JudgedBy, base_model: Node, study: 
     learned = [node for identity, node in trained.nodes.items() if identity not in own.nodes]
     known = {*own.nodes, *trained.nodes, *of_base.nodes}
     return _Later(learned, [node for identity, node in file.nodes.items() if identity not in known])
+
+
+def _beside(one: Base, by: JudgedBy, of_target: OfTarget, study: Study, store: Store) -> list[Node]:
+    """Return the nodes of a recipe that is shown beside the trials; a run leaves one out that cannot work."""
+    target = of_target.candidate.target
+    try:
+        found = named(space.candidate(one, {TARGET: f"{target.backend}:{target.scheme}"}, "beside"), "plan/beside")
+        graph, _ = graphs.verified(found, by, of_target.model, study, store)
+    except PipelineError:
+        return []
+    return [node for node in graph.nodes.values() if not _there(node, store)]
 
 
 def _there(node: Node, store: Store) -> bool:

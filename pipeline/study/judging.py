@@ -212,8 +212,9 @@ def _held_out(found: Dataset, recipe: Recipe, study_file: Path, recipe_file: Pat
                 rows.name == found.name if content is None else replace(rows, held_out=0).digest("train") == content
             )
             if isinstance(section, DistilSection) and section.texts:
-                # Beside texts a dataset gives the rows that are left out of them.
-                learns, same = found.name in section.texts, same and bool(section.held_out)
+                # Beside texts a dataset gives the rows that are left out of them, whatever their names.
+                same = same and bool(section.held_out)
+                learns = same or found.name in section.texts
             else:
                 learns = same or (rows is not None and section.train_file is not None)
             if learns:

@@ -294,7 +294,8 @@ class _Run:
         depth, there, queue = record.STEPS.index(step), 0, list(ranked)
         while there < count and queue:
             batch: list[TrialRecord] = []
-            while queue and len(batch) < min(self._request.parallel, count - there):
+            most = self._at_once(step) if self._time_left(step) else 1
+            while queue and len(batch) < min(most, count - there):
                 one = queue.pop(0)
                 if record.STEPS.index(one.step) >= depth:
                     there += 1
@@ -309,6 +310,13 @@ class _Run:
                 there += 1
             self._proposer.seconds = self._elapsed
         return True
+
+    def _at_once(self, step: record.Step) -> int:
+        """Return how many trials a batch has; where one training fills the machine, each is kept as soon as it ends."""
+        executor = self._request.executor()
+        if step == "trained" and executor is not None and executor.here and graphs.a_training_fills_it():
+            return 1
+        return self._request.parallel
 
     def _brought(self, step: record.Step, batch: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
         """Yield the records of the trials of a batch that could be brought to a step."""
@@ -338,6 +346,9 @@ class _Run:
                 every.include(*graphs_of[one.number].nodes.values())
         counts = dict[int, int]()
         with suppress(PipelineError):
+            executor = self._request.executor()
+            if executor is not None and executor.here:
+                every = graphs.side_by_side(every)
             outcome = self._bench.carry_out(every)
             made = {identity for identity, node in every.nodes.items() if was_made(outcome, node)}
             for number, graph in graphs_of.items():

@@ -279,6 +279,25 @@ def test_a_file_comes_before_an_estimate_and_one_that_fits_before_both() -> None
         recommending.recommend([spoilt], "embedding", {}, "this machine")
 
 
+def test_a_recipe_beside_is_named_unless_it_is_worse_on_the_report_s_data_or_costs_more() -> None:
+    def reported(value: float) -> Reported:
+        return Reported(dataset="stsb", metric="spearman", fp32=0.5, drop=None, file=value)
+
+    def ready(name: str, size: float, value: float) -> TrialRecord:
+        (one,) = files([trial(records.BESIDE, 0.1, size, choice={"recipe": name})])
+        return one.model_copy(update={"reported": reported(value)})
+
+    (best,) = files([trial(0, 0.8, 5.0)])
+    beside = [ready("better", 5.0, 0.86), ready("worse", 5.0, 0.84), ready("larger", 7.0, 0.9)]
+    judged = best.model_copy(update={"reported": reported(0.85)})
+    for one, named in ((judged, ["better"]), (best, ["better", "worse"])):
+        every = [record([one], Answer(trial=0, fits=True, beyond={}, sentences=[]), beside=beside)]
+        found = recommending.recommend(every, "embedding", bounds(size_mb=6.0, metric=0.7), "this machine")
+        assert [other.choice["recipe"] for other in found.ready] == named
+    unknown = {**bounds(size_mb=6.0), "macs_m": (9.0, False)}
+    assert not recommending.recommend(every, "embedding", unknown, "this machine").ready, "no measure keeps no bound"
+
+
 def test_a_record_that_lacks_a_recipe_is_damaged(tmp_path: Path) -> None:
     found = record(TRIALS, Answer(trial=0, fits=True, beyond={}, sentences=[]))
     records.write(tmp_path, found.model_copy(update={"recipes": {}}))

@@ -11,10 +11,12 @@ from study.records import study, trial
 from study.test_study_space import study_file
 
 from pipeline.errors import ArtifactError, RecipeError
+from pipeline.execution.local import share_of_cores
+from pipeline.execution.node import Estimate, Graph, Needs, Node
 from pipeline.fronts import spec
 from pipeline.fronts.parts import Parts
 from pipeline.fronts.record import TrialRecord
-from pipeline.study import run, space
+from pipeline.study import graphs, run, space
 from pipeline.study.bench import Bench
 from pipeline.study.run import _Run
 
@@ -57,6 +59,26 @@ def test_trials_are_trained_if_any_of_them_learns(tmp_path: Path) -> None:
     assert made._trains([plain, refined]), "the first one alone learns nothing"
     assert not made._trains([plain])
     assert not made._trains([])
+
+
+def test_trainings_of_one_graph_share_the_cores_of_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def training(name: str, needs: Needs = "machine", **inputs: Node) -> Node:
+        return Node("tiny", name, name, name, 1, {}, inputs, {}, dict, (), Estimate(1, 1), needs)
+
+    begun = training("prune", "core")
+    first, second = (training(name, prune=begun) for name in ("first", "second"))
+    alone, both = Graph("tiny"), Graph("tiny")
+    alone.include(first)
+    both.include(training("judge", "core", first=first), second)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    assert graphs.side_by_side(alone) is alone
+    found = graphs.side_by_side(both)
+    assert [*found.nodes] == [*both.nodes], "the same artifacts in the same order"
+    assert {node.needs for node in found.nodes.values()} == {"core"}
+    assert {found.nodes[one.identity].threads for one in (first, second)} == {share_of_cores(2)}
+    assert found.nodes[begun.identity].threads is None
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    assert graphs.side_by_side(both) is both
 
 
 def test_a_bound_that_came_later_is_held_or_refused() -> None:

@@ -323,6 +323,9 @@ def test_texts_without_those_of_the_rows_that_are_held_out_judge_trials(
     assert by.dataset.split == "held_out"
     assert learned == every - judged
     assert len(every) == 121
+    # Texts of a file may be those of a dataset that it does not name.
+    by = judging.choose(Judge(), learns(texts=["more.txt"], dataset="stsb", held_out=20), study, file)
+    assert by.dataset.split == "held_out"
     assert len(judged) == 40
     assert found.params != distil_data.find_data(whole.distil, task, None, file).params
 

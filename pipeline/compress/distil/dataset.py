@@ -42,7 +42,7 @@ class DistilData:
     text_datasets: tuple[str, ...] = ()
     """Datasets whose training texts are read as plain text, without labels."""
     dataset: Dataset | None = None
-    """Gives the rows to train on if there is no plain text, and the metric."""
+    """Gives the metric, and the rows to train on; beside plain text, the rows that are held out of that."""
     augmenter: Source | None = None
     """The model that replaces words."""
     judged: frozenset[str] = frozenset()
@@ -218,6 +218,10 @@ def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, trained
     absent = dataset.absent("train") if trained_on else None
     if absent:
         raise InputError(f"distil: training data of {dataset.name}: {absent}. Or give plain text files as texts.")
+    if not trained_on and dataset.held_out:
+        if (absent := dataset.absent("train")) is not None:
+            raise InputError(f"distil.held_out: training rows of {dataset.name}: {absent}.")
+        dataset.load("held_out")
     rows = training_rows(dataset, section) if trained_on else []
     uses_labels = section.alpha > 0 or task.output_kind == "spans"
     if trained_on and uses_labels and (problem := single_label_problem(rows, dataset, task.output_kind)):
