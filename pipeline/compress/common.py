@@ -26,7 +26,7 @@ from pipeline.recipe.schema import Recipe
 SOURCE = Input("source")
 """Placeholder for the folder of the checkpoint before a stage, among the arguments of its node."""
 _ROW_SECONDS = 0.008
-"""Of a row of some 25 tokens, forward and back, of two fifths of MiniLM in bf16 or of all of it in single precision."""
+"""Seconds in which MiniLM learns one row of some 25 tokens on a core, or two fifths of it do in bf16."""
 
 
 @dataclass(frozen=True)

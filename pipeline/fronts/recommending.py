@@ -82,12 +82,12 @@ def _best(record: Record, bounds: Mapping[str, tuple[float, bool]], machine: str
     missed = [name for name, by in violations(best.measures, held).items() if by > 0]
     beyond = {name: (best.measures[name], held[name][0]) for name in missed}
     unmeasured = tuple(name for name in held if name not in best.measures)
-    ready = tuple(one for one in record.beside if _is_better(one, best, held))
+    ready = tuple(one for one in record.beside if _is_worth_naming(one, best, held))
     return Recommendation(record, best, not beyond and not unmeasured, beyond, elsewhere, unmeasured, ready=ready)
 
 
-def _is_better(one: TrialRecord, best: TrialRecord, held: Mapping[str, tuple[float, bool]]) -> bool:
-    """Return whether a recipe beside the trials is to be told of.
+def _is_worth_naming(one: TrialRecord, best: TrialRecord, held: Mapping[str, tuple[float, bool]]) -> bool:
+    """Return whether a recipe beside the trials keeps the bounds on costs, and is not known to be worse.
 
     It may have learned what trials are judged by, so that the data of the report decide, if both were measured on them.
     """

@@ -1,6 +1,6 @@
 """What a study would do: its choices, and the hours of each step by a sample of its trials."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipeline.errors import PipelineError
@@ -45,19 +45,67 @@ def plan(request: Request) -> Plan:
     Raises:
         PipelineError: the study, its recipe or its data cannot work, or no trial of the sample can be trained.
     """
-    optuna = load_optuna()
     study, store = request.study, Store(request.build)
     base = space.base(study, request.file)
     by = judging.choose(study.judge, base.recipe, request.file, base.file)
     baseline.check_timing(study, baseline.targets(study, base))
     choices = space.size(study)
     trials = min(study.trials.compressed, choices or study.trials.compressed)
-    sampled = min(_SAMPLED, trials)
-    sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
     begins, _, of_targets = baseline.nodes(study, base, by, store, study.name)
-    nodes, asked, later = Graph(study.name), 0, _Later()
-    problem: PipelineError | None = None
-    for number in range(sampled):
+    count = min(_SAMPLED, trials)
+    sample = _sample(study, base, by, {name: one.model for name, one in of_targets.items()}, store, count)
+    absent = [node for node in sample.compressed.nodes.values() if not _there(node, store)]
+    seconds = _Seconds(Pace(), max(1, request.parallel))
+    trained = min(study.trials.trained, trials)
+    at_once = [node for node in sample.trained if node.needs == "machine"] * min(trained, seconds.parallel)
+    first = next(iter(of_targets.values()))
+    beside = [node for one in space.beside(study, request.file) for node in _beside(one, by, first, study, store)]
+    hours = {
+        "baseline": seconds.of(node for node in begins.nodes.values() if not _there(node, store)),
+        "compressed": seconds.of(absent) * trials / max(count, 1),
+        "trained": seconds.of(sample.trained, trainings=_together(at_once, request)) * trained,
+        "files": seconds.of(sample.file) * min(study.trials.files, trials),
+        "beside": seconds.of(beside),
+    }
+    hours = {step: value / 3600 for step, value in hours.items()}
+    return Plan(choices, trials, sum(hours.values()), hours, count, sample.asked, sample.asked - len(absent))
+
+
+def _together(trainings: list[Node], request: Request) -> int:
+    """Return how many trainings run at a time; of a cluster, one, since its machines are not known."""
+    executor = request.executor()
+    if executor is None:
+        return graphs.trainings_at_once(trainings)
+    executor.close()
+    return 1
+
+
+@dataclass
+class _Sample:
+    """The nodes of a few trials."""
+
+    compressed: Graph
+    """What judges all of them without training."""
+    asked: int = 0
+    """Artifacts that they ask for, a shared one as often as it is asked for."""
+    trained: list[Node] = field(default_factory=list)
+    """What one of them needs beyond that to be trained and judged again."""
+    file: list[Node] = field(default_factory=list)
+    """What its file needs beyond that."""
+
+
+def _sample(
+    study: Study, base: Base, by: JudgedBy, base_models: Mapping[str, Node], store: Store, count: int
+) -> _Sample:
+    """Draw trials at random, without those that are no student.
+
+    Raises:
+        PipelineError: none of them can be trained or become a file, and some are to be.
+    """
+    optuna = load_optuna()
+    sampler = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=study.trials.seed))
+    found, problem = _Sample(Graph(study.name)), None
+    for number in range(count):
         choice = space.suggest(study, sampler.ask())
         try:
             whole = named(space.candidate(base, choice, "trial"), f"plan/{number}")
@@ -67,34 +115,18 @@ def plan(request: Request) -> Plan:
             continue
         own = Graph(study.name)
         own.include(judged.judgement)
-        asked += len(own.nodes)
-        nodes.include(judged.judgement)
+        found.asked += len(own.nodes)
+        found.compressed.include(judged.judgement)
         # A choice may leave nothing to learn; one that learns tells more.
-        if not later.trained and any(value != LEFT_OUT for key, value in choice.items() if key != TARGET):
+        if not found.trained and any(value != LEFT_OUT for key, value in choice.items() if key != TARGET):
             try:
                 last = whole if study.trials.trained else plain
-                later = _later(last, own, by, of_targets[str(whole.target)].model, study, store)
+                found.trained, found.file = _later(last, own, by, base_models[str(whole.target)], study, store)
             except PipelineError as error:
                 problem = error
-    if problem and not later.file and (study.trials.trained or study.trials.files):
+    if problem and not found.file and (study.trials.trained or study.trials.files):
         raise problem
-    absent = [node for node in nodes.nodes.values() if not _there(node, store)]
-    seconds = _Seconds(Pace(), max(1, request.parallel))
-    trained = min(study.trials.trained, trials)
-    # Machines of a cluster are not known before it is joined.
-    at_once = [node for node in later.trained if node.needs == "machine"] * min(trained, seconds.parallel)
-    together = graphs.trainings_at_once(at_once) if request.executor() is None else 1
-    first = next(iter(of_targets.values()))
-    beside = [node for one in space.beside(study, request.file) for node in _beside(one, by, first, study, store)]
-    hours = {
-        "baseline": seconds.of(node for node in begins.nodes.values() if not _there(node, store)),
-        "compressed": seconds.of(absent) * trials / max(sampled, 1),
-        "trained": seconds.of(later.trained, trainings=together) * trained,
-        "files": seconds.of(later.file) * min(study.trials.files, trials),
-        "beside": seconds.of(beside),
-    }
-    hours = {step: value / 3600 for step, value in hours.items()}
-    return Plan(choices, trials, sum(hours.values()), hours, sampled, asked, asked - len(absent))
+    return found
 
 
 @dataclass(frozen=True)
@@ -110,15 +142,9 @@ class _Seconds:
         return sum(self.pace.seconds(one) / at_once[one.needs] for one in nodes)
 
 
-@dataclass(frozen=True)
-class _Later:
-    """The nodes that a trial needs beyond its first judgement."""
-
-    trained: list[Node] = field(default_factory=list)
-    file: list[Node] = field(default_factory=list)
-
-
-def _later(whole: Candidate, own: Graph, by: JudgedBy, base_model: Node, study: Study, store: Store) -> _Later:
+def _later(
+    whole: Candidate, own: Graph, by: JudgedBy, base_model: Node, study: Study, store: Store
+) -> tuple[list[Node], list[Node]]:
     """Return the nodes that train a trial, and those of its file.
 
     Args:
@@ -138,7 +164,7 @@ def _later(whole: Candidate, own: Graph, by: JudgedBy, base_model: Node, study: 
     of_base.include(base_model)
     learned = [node for identity, node in trained.nodes.items() if identity not in own.nodes]
     known = {*own.nodes, *trained.nodes, *of_base.nodes}
-    return _Later(learned, [node for identity, node in file.nodes.items() if identity not in known])
+    return learned, [node for identity, node in file.nodes.items() if identity not in known]
 
 
 def _beside(one: Base, by: JudgedBy, of_target: OfTarget, study: Study, store: Store) -> list[Node]:

@@ -78,8 +78,8 @@ def timed(found: Candidate, model: Node, base: Node, study: Study) -> Node | Non
     return timing.node(found.recipe, model, base, length=study.judge.length, backend_tools=tools)
 
 
-def a_training_fills_it() -> bool:
-    """Return whether one training fills this machine, since it has a GPU."""
+def has_gpu() -> bool:
+    """Return whether this machine has a GPU, which one training fills."""
     import torch
 
     return bool(torch.accelerator.is_available())
@@ -87,7 +87,7 @@ def a_training_fills_it() -> bool:
 
 def trainings_at_once(trainings: Sequence[Node]) -> int:
     """Return how many trainings share this machine: as its cores and memory allow, or one where there is a GPU."""
-    if not trainings or a_training_fills_it():
+    if not trainings or has_gpu():
         return 1
     largest = max(_shared(node, 1).estimate.memory_bytes for node in trainings)
     return max(1, min(len(trainings), slots(), int(room_bytes() / largest)))

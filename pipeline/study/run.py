@@ -294,7 +294,8 @@ class _Run:
         depth, there, queue = record.STEPS.index(step), 0, list(ranked)
         while there < count and queue:
             batch: list[TrialRecord] = []
-            most = self._at_once(step) if self._time_left(step) else 1
+            time_left = self._time_left(step)
+            most = self._at_once(step) if time_left else 1
             while queue and len(batch) < min(most, count - there):
                 one = queue.pop(0)
                 if record.STEPS.index(one.step) >= depth:
@@ -302,7 +303,7 @@ class _Run:
                 else:
                     batch.append(one)
             # The answer is a file, however late it is.
-            if batch and not self._time_left(step) and not (step == "files" and not there):
+            if batch and not time_left and not (step == "files" and not there):
                 self._progress.note(f"the time is spent; {count - there} trials were not brought to {step}")
                 return False
             for kept in self._brought(step, batch):
@@ -313,10 +314,12 @@ class _Run:
 
     def _at_once(self, step: record.Step) -> int:
         """Return how many trials a batch has; where one training fills the machine, each is kept as soon as it ends."""
+        return 1 if step == "trained" and self._is_local and graphs.has_gpu() else self._request.parallel
+
+    @property
+    def _is_local(self) -> bool:
         executor = self._request.executor()
-        if step == "trained" and executor is not None and executor.here and graphs.a_training_fills_it():
-            return 1
-        return self._request.parallel
+        return executor is None or executor.here
 
     def _brought(self, step: record.Step, batch: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
         """Yield the records of the trials of a batch that could be brought to a step."""
@@ -346,10 +349,7 @@ class _Run:
                 every.include(*graphs_of[one.number].nodes.values())
         counts = dict[int, int]()
         with suppress(PipelineError):
-            executor = self._request.executor()
-            if executor is not None and executor.here:
-                every = graphs.side_by_side(every)
-            outcome = self._bench.carry_out(every)
+            outcome = self._bench.carry_out(graphs.side_by_side(every) if self._is_local else every)
             made = {identity for identity, node in every.nodes.items() if was_made(outcome, node)}
             for number, graph in graphs_of.items():
                 counts[number] = len(made & set(graph.nodes))
