@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -139,6 +140,19 @@ def test_a_kept_executor_serves_one_graph_after_the_other_until_it_ends(kept: St
     carry_out(graph_of(node("third")), kept, executor, Silent())
     assert [one.began for one in opened] == [["first", "second"], ["third"]]
     executor.end()
+
+
+def test_a_run_inside_another_one_keeps_its_temporary_folder_which_processes_outlive(tmp_path: Path) -> None:
+    outside = tempfile.gettempdir()
+    with Store(tmp_path / "build").running():
+        folder = tempfile.gettempdir()
+        assert folder != outside
+        with Store(tmp_path / "build").running():
+            assert tempfile.gettempdir() == folder
+        assert Path(folder).is_dir()
+        with Store(tmp_path / "another").running():
+            assert tempfile.gettempdir() not in (folder, outside)
+    assert tempfile.gettempdir() == outside
 
 
 def test_a_worker_that_died_while_it_was_idle_is_replaced(tmp_path: Path) -> None:

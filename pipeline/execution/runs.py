@@ -28,6 +28,8 @@ class Runs:
     def registered(self) -> Iterator[None]:
         """Register this process until the block ends, or the process however it ends; a run's temporary files are its.
 
+        Inside another run of the store they stay that one's, since processes may serve several runs inside it.
+
         Raises:
             ArtifactError: the folder cannot be written.
         """
@@ -38,11 +40,16 @@ class Runs:
             (temporary := _temporary_of(self.own)).mkdir()
         with handle:
             try:
-                with _temporary_files_in(temporary):
+                with contextlib.nullcontext() if self._is_inside() else _temporary_files_in(temporary):
                     yield
             finally:
                 self.own.unlink(missing_ok=True)
                 self.own = None
+
+    def _is_inside(self) -> bool:
+        """Return whether temporary files go to the folder of another run of this store."""
+        current = Path(os.environ.get("TMPDIR", os.devnull))
+        return current.parent == self._folder.resolve() and current.is_dir()
 
     def use(self, key: str) -> None:
         """Record that this process uses an artifact."""

@@ -22,6 +22,7 @@ from pipeline.execution.executor import Progress
 from pipeline.execution.kept import Kept
 from pipeline.execution.local import Local
 from pipeline.execution.node import Graph, Node
+from pipeline.execution.store import Store
 from pipeline.fronts import answering, page, recipes, record, selection
 from pipeline.fronts.record import Record, TrialRecord
 from pipeline.fronts.spec import LEFT_OUT, TARGET
@@ -47,7 +48,7 @@ def run(request: Request, progress: Progress) -> Record:
     """
     # To start processes and import torch for each batch would take longer than many a trial.
     kept = Kept(lambda: request.executor() or Local())
-    with _alone(request.folder):
+    with _alone(request.folder), Store(request.build).running():
         try:
             return _Run(replace(request, executor=lambda: kept), progress).go()
         finally:
